@@ -21,6 +21,7 @@ from benchmarks.section import Figures, Goal, Section, Turn, in_rounds
 from stepwell.domain.commands import AnyCommand
 from stepwell.domain.tiers.commands import ListFragments, StoreFragment
 from stepwell.protocol.messages import VERSION, Hello, OutOfBand, Request, Response, SegmentsAdded
+from stepwell.transport.address import dial
 from stepwell.transport.connection import Connection
 from stepwell.transport.frame_socket import FrameSocket
 
@@ -60,7 +61,7 @@ class _Peer:
 
     def __init__(self, address: str, number: int, work: str, batch: int) -> None:
         project = f"peer-{number}"
-        self._connection = Connection(address, on_out_of_band=_ignore)
+        self._connection = Connection(dial(address), on_out_of_band=_ignore)
         self._connection.exchange(Hello(VERSION, f"{project}-{work}-{batch}", (project,)))
         stores = [
             StoreFragment(project, f"f{fragment}", os.urandom(BODY_BYTES), 1, sw.Tier.HOT)

@@ -95,7 +95,7 @@ def test_defect_under_a_restart_is_not_noticed(settings: Settings, tmp_path: Pat
         with killable_manager.running(durable):
             storing.join(60)
             assert placed == [1]
-            assert client.session.channel.connections.ended_by is None
+            assert client.session.channel.rules.ended_by is None
 
 
 def test_removed_database_is_named(tmp_path: Path) -> None:

@@ -24,20 +24,20 @@ WAITS = "waits\n"
 
 CLIENT = """
 import asyncio, sys, stepwell
-from stepwell.client.session.channel import Channel
+from stepwell.client.session.delivery import Delivery, Retry
 
-pause = Channel.pause_when_unreachable
+decide = Delivery.unreachable
 is_told = False
 
-def tell_and_pause(self, pending, unreachable):
+def tell_and_decide(self, unreachable, seen):
     global is_told
-    pause_s = pause(self, pending, unreachable)  # or it raises
-    if not is_told:
+    decision = decide(self, unreachable, seen)
+    if not is_told and isinstance(decision, Retry):
         is_told = True
         print("waits", flush=True)
-    return pause_s
+    return decision
 
-Channel.pause_when_unreachable = tell_and_pause
+Delivery.unreachable = tell_and_decide
 
 def blocking(address):
     with stepwell.connect(address) as client:

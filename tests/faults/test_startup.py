@@ -15,6 +15,7 @@ from stepwell.manager.process import STORE_FAILED, Settings
 from stepwell.storage.directory import DATABASE, DataDirectory
 from stepwell.storage.sqlite import SqliteStore
 from stepwell.storage.store import Durability
+from stepwell.storage.store_files import StoreFiles
 from tests.support import killable_manager
 from tests.support.processes import fork
 from tests.support.wait import promptly
@@ -27,7 +28,7 @@ MAIN = "import sys; from stepwell.manager.process import main; sys.exit(main(sys
 
 def begin(directory: Path) -> None:
     """A manager's first steps."""
-    with closing(SqliteStore(DataDirectory(directory, "test"), Durability.DISK, "estimate")) as store:
+    with closing(SqliteStore(StoreFiles(DataDirectory(directory, "test")), Durability.DISK, "estimate")) as store:
         store.load()
         store.start_writing()
 

@@ -25,6 +25,7 @@ from stepwell.protocol.messages import (
     SegmentsRetired,
     Welcome,
 )
+from stepwell.transport.peer import Peer
 from tests.support.wait import PATIENCE_SECONDS
 
 M = TypeVar("M", bound=ManagerMessage)
@@ -39,6 +40,12 @@ def frame(message: ClientMessage) -> bytes:
     out = bytearray()
     encode_frame(message, out)
     return bytes(out)
+
+
+def kernel_socket(peer: Peer) -> socket.socket:
+    """The manager's socket of a peer, which is a real one."""
+    assert isinstance(peer._socket, socket.socket)
+    return peer._socket
 
 
 def framed(value: object) -> bytes:

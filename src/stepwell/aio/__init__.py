@@ -6,10 +6,10 @@
             for name in names:
                 tasks.create_task(client.tiers.get(name))
 
-Structure: an asynchronous client contains a blocking one (`blocking_client`) and shares its session: the leases, the
-request numbers and the mapped memory. Plain calls are sent by `channel.Channel` over `connection.AsyncConnection`, in
-the loop. Workflows that wait or compute for long (`assemble`, `apply`, `ingest`, …) run the blocking client's methods
-in a few threads (`threads.run_in_thread`).
+Structure: an asynchronous client contains a blocking one (`blocking_client`) and shares its session: the rules for
+resending, the leases, the request numbers and the mapped memory. `channel.Channel` drives these rules for plain calls,
+over `connection.AsyncConnection`, in the loop. Workflows that wait or compute for long (`assemble`, `apply`, `ingest`,
+…) run the blocking client's methods in a few threads (`threads.run_in_thread`).
 
 Entry points: `connect`, and the classes below. Imports: `client`, `transport` and what is below them; no other package
 imports this one. It is imported when it is first asked for, so that programs without an event loop do not load asyncio.

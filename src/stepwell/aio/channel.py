@@ -1,6 +1,7 @@
 """`Channel` for an event loop: delivers messages to the manager and awaits their answers, across broken connections.
 
-Session, request numbers and retry rules are those of the blocking channel, which it contains. Only waiting differs.
+It is the asynchronous driver of the rules that the blocking channel drives too (`client.session.delivery`). It contains
+that channel, and shares its session, request numbers and leases. Only waiting differs.
 
 Plain requests of all tasks share one connection, on which many are in flight. A request with large bodies has a
 connection to itself, because the answer to an offer would come behind the answers to all requests in flight.
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,20 +22,10 @@ from stepwell import limits
 from stepwell.aio.connection import AnswerFuture, AsyncConnection, answer_or_raise
 from stepwell.client.session import channel as blocking
 from stepwell.client.session.calls import LargeBody
-from stepwell.client.session.channel import is_granted, offer_for, require_not_rejected, session_expired_error
-from stepwell.client.session.connection_pool import Unreachable, client_closed_error
-from stepwell.client.session.pending_requests import PendingRequest, RequestFactory
+from stepwell.client.session.delivery import Delivery, GiveUp, RequestFactory, Retry, is_granted
+from stepwell.client.session.session_rules import Unreachable, client_closed_error
 from stepwell.errors import HistoryLost, NotOwner, OutcomeUnknown, RuntimeLost, StepwellError
-from stepwell.protocol.messages import AskStatus, Goodbye, ManagerMessage, OfferUpload, SegmentsReleased
-
-
-class _AttemptFailed(Exception):
-    """An attempt to send a request failed on a connection."""
-
-    def __init__(self, connection: AsyncConnection, error: RuntimeLost | OutcomeUnknown) -> None:
-        super().__init__(error.message)
-        self.connection = connection
-        self.error = error
+from stepwell.protocol.messages import AskStatus, Goodbye, ManagerMessage
 
 
 class Channel:
@@ -48,13 +38,15 @@ class Channel:
     def __init__(self, blocking_channel: blocking.Channel, loop: AbstractEventLoop) -> None:
         self.blocking_channel = blocking_channel
         self.loop = loop
+        self.rules = blocking_channel.rules
+        self.environment = blocking_channel.environment
         self._pid = os.getpid()
         self._shared: AsyncConnection | None = None
         self._dial_lock = asyncio.Lock()
         self._request_slots = asyncio.Semaphore(limits.REQUESTS_IN_FLIGHT_MAX)
         self._upload_slots = asyncio.Semaphore(limits.UPLOADING_CONNECTIONS_MAX)
         self._idle: list[AsyncConnection] = []  # for uploads
-        self._open: set[AsyncConnection] = set()  # all that have to be closed
+        self._open: dict[AsyncConnection, None] = {}  # all that have to be closed, in the order of opening
         self._closed = asyncio.Event()
         blocking_channel.on_fork(self._in_forked_child)
 
@@ -75,30 +67,28 @@ class Channel:
 
     async def open(self) -> None:
         """Connect to the manager, or raise the reason why that is impossible. It waits for a manager that restarts."""
-        pending = PendingRequest()
+        delivery = Delivery(self.rules)
         while True:
             try:
-                await self._shared_connection(pending)
+                await self._shared_connection()
             except Unreachable as unreachable:
-                await self.is_closed_within(self.blocking_channel.pause_when_unreachable(pending, unreachable))
+                await self._follow(delivery.unreachable(unreachable, self.blocking_channel.observe()))
             else:
                 return
 
     async def exchange(self, build: RequestFactory, uploads: Sequence[LargeBody] = ()) -> ManagerMessage:
         """Send a request, after the bodies that it refers to, and return its answer."""
         self.require_owner()
-        pending = PendingRequest(build, uploads)
+        delivery = Delivery(self.rules, build, uploads)
         try:
-            return await self._deliver(pending)
+            return await self._deliver(delivery)
         finally:
-            self.blocking_channel.pending_requests.end(pending)
+            delivery.end()
 
     async def ask_status(self) -> ManagerMessage:
         """Ask for the manager's status, and return the answer."""
         self.require_owner()
-        return await self._deliver(
-            PendingRequest(message=AskStatus(self.blocking_channel.pending_requests.next_number()))
-        )
+        return await self._deliver(Delivery(self.rules, message=AskStatus(self.rules.numbers.next_number())))
 
     async def dial(self) -> AsyncConnection:
         """Return a new connection of this session that belongs to the caller, who discards it."""
@@ -106,11 +96,11 @@ class Channel:
         try:
             return await self._connect()
         except Unreachable as unreachable:
-            self.blocking_channel.give_up(PendingRequest(), unreachable.error)
+            self.blocking_channel.give_up(unreachable.error)
 
     def discard(self, connection: AsyncConnection) -> None:
         """Close a connection that is not needed any more or in an unknown state."""
-        self._open.discard(connection)
+        self._open.pop(connection, None)
         connection.terminate()
 
     async def is_closed_within(self, seconds: float) -> bool:
@@ -154,43 +144,52 @@ class Channel:
 
     # One request.
 
-    async def _deliver(self, pending: PendingRequest) -> ManagerMessage:
-        """Send a message, as often as necessary, and return its answer.
-
-        The blocking channel decides about further attempts; a closed client makes none.
-        """
-        attempt = self._attempt_with_uploads if pending.uploads else self._attempt
+    async def _deliver(self, delivery: Delivery) -> ManagerMessage:
+        """Send a message, as often as its delivery demands, and return its answer. A closed client sends nothing."""
+        attempt = self._attempt_with_uploads if delivery.uploads else self._attempt
         while True:
             if self.is_closed:
-                self.blocking_channel.give_up(pending, client_closed_error().error)
+                delivery.closed().raise_error()
             try:
-                answer = await attempt(pending)
+                answer = await attempt(delivery)
             except Unreachable as unreachable:
-                pause_s = self.blocking_channel.pause_when_unreachable(pending, unreachable)
-            except _AttemptFailed as failed:
-                pause_s = self.blocking_channel.pause_after_failure(pending, failed.connection, failed.error)
+                decision = delivery.unreachable(unreachable, self.blocking_channel.observe())
+            except (RuntimeLost, OutcomeUnknown) as error:
+                decision = delivery.failed(error, self.blocking_channel.observe())
             else:
-                self.blocking_channel.connections.note_answer(answer)
-                return require_not_rejected(answer)
-            if pause_s:
-                await self.is_closed_within(pause_s)
+                if isinstance(answer, GiveUp):
+                    answer.raise_error()
+                if (rejected := delivery.answered(answer)) is not None:
+                    rejected.raise_error()
+                return answer
+            await self._follow(decision)
 
-    async def _attempt(self, pending: PendingRequest) -> ManagerMessage:
-        """Make one attempt on the shared connection.
+    async def _follow(self, decision: Retry | GiveUp) -> None:
+        """Wait for the pause before another attempt, or raise the error. A client that is closed ends the pause."""
+        if isinstance(decision, GiveUp):
+            decision.raise_error()
+        if decision.pause_s:
+            await self.is_closed_within(decision.pause_s)
+
+    async def _attempt(self, delivery: Delivery) -> ManagerMessage | GiveUp:
+        """Make one attempt on the shared connection, and return the answer, or the decision not to send.
 
         A slot bounds the requests in flight. It is occupied until the answer arrives, even if the task is cancelled
         before, because the manager is still working on the request.
         """
         await self._request_slots.acquire()
         try:
-            connection = await self._shared_connection(pending)
-            answer = await self._send(connection, pending, self._request_slots.release)
+            connection = await self._shared_connection()
+            if (expired := delivery.connected(connection)) is not None:
+                self._request_slots.release()
+                return expired
+            answer = await self._send(connection, delivery, self._request_slots.release)
         except BaseException:
             self._request_slots.release()
             raise
-        return await self._await_answer(connection, answer)
+        return await _answer_to(connection, answer)
 
-    async def _attempt_with_uploads(self, pending: PendingRequest) -> ManagerMessage:
+    async def _attempt_with_uploads(self, delivery: Delivery) -> ManagerMessage | GiveUp:
         """Make one attempt on a connection of its own; after any error that connection is closed.
 
         A cancelled task may leave a half-sent body behind. Nothing but closing the connection makes the manager forget
@@ -199,10 +198,13 @@ class Channel:
         async with self._upload_slots:
             connection = self._take_idle() or await self._connect()
             try:
-                _check_generation(connection, pending)
-                for number, body in enumerate(pending.uploads):
-                    await self._upload(connection, *offer_for(number, body))
-                answer = await self._await_answer(connection, await self._send(connection, pending, None))
+                if (expired := delivery.connected(connection)) is not None:
+                    self.discard(connection)
+                    return expired
+                for offer, body in delivery.offers():
+                    if is_granted(await connection.exchange(offer)):
+                        await connection.send_body(body)
+                answer = await _answer_to(connection, await self._send(connection, delivery, None))
             except BaseException:
                 self.discard(connection)
                 raise
@@ -210,58 +212,19 @@ class Channel:
             return answer
 
     async def _send(
-        self, connection: AsyncConnection, pending: PendingRequest, on_end: Callable[[], None] | None
+        self, connection: AsyncConnection, delivery: Delivery, on_end: Callable[[], None] | None
     ) -> AnswerFuture:
         """Send the message of a request, and return the future of its answer.
 
         `on_end` is called when it is answered or lost.
         """
-        try:
-            await connection.wait_for_room()
-            self._report_released(connection)
-            return connection.send_request(self.blocking_channel.pending_requests.message(pending), on_end)
-        except RuntimeLost as lost:
-            raise _AttemptFailed(connection, lost) from lost
-
-    async def _await_answer(self, connection: AsyncConnection, answer_future: AnswerFuture) -> ManagerMessage:
-        """Return the answer, or raise `_AttemptFailed` if the connection broke before it.
-
-        `is_used` is set after the first answer: from then on a failed send means that the connection had died while
-        idle.
-        """
-        try:
-            answer = answer_or_raise(await answer_future)
-        except (RuntimeLost, OutcomeUnknown) as error:
-            raise _AttemptFailed(connection, error) from error
-        connection.is_used = True
-        return answer
-
-    async def _upload(self, connection: AsyncConnection, offer: OfferUpload, body: bytes | memoryview) -> None:
-        """Offer a body, and send its bytes if the manager accepts."""
-        try:
-            if is_granted(await connection.exchange(offer)):
-                await connection.send_body(body)
-        except RuntimeLost as lost:
-            raise _AttemptFailed(connection, lost) from lost
-        except OutcomeUnknown as error:  # an offer without a request has no effect, so the request may be sent again
-            unsent = RuntimeLost(error.message)
-            unsent.__cause__ = error
-            raise _AttemptFailed(connection, unsent) from error
-
-    def _report_released(self, connection: AsyncConnection) -> None:
-        """Tell the manager which segments this process has unmapped."""
-        mappings = self.blocking_channel.mappings
-        if mappings.has_released:
-            released = mappings.pop_released()
-            try:
-                connection.send(SegmentsReleased(released))
-            except RuntimeLost:
-                mappings.restore_released(released)
-                raise
+        await connection.wait_for_room()
+        self.blocking_channel.report_released(connection)
+        return connection.send_request(delivery.message(), on_end)
 
     # Connections.
 
-    async def _shared_connection(self, pending: PendingRequest) -> AsyncConnection:
+    async def _shared_connection(self) -> AsyncConnection:
         """Return the shared connection. If there is none, one task makes it while the others wait.
 
         The task checks again once it has the lock, because another task may have connected meanwhile.
@@ -274,7 +237,6 @@ class Channel:
                     if connection is not None:
                         self.discard(connection)
                     connection = self._shared = await self._connect()
-        _check_generation(connection, pending)
         return connection
 
     def _take_idle(self) -> AsyncConnection | None:
@@ -288,11 +250,11 @@ class Channel:
 
     async def _connect(self) -> AsyncConnection:
         """Dial, say Hello and be welcomed; raise `Unreachable` otherwise."""
+        connections = self.blocking_channel.connections
         connection = await self._open_socket()
-        self._open.add(connection)
+        self._open[connection] = None
         try:
-            answer = await connection.exchange(self.blocking_channel.connections.hello(connection))
-            self.blocking_channel.connections.admit(connection, answer)
+            connections.admit(connection, await connection.exchange(connections.hello(connection)))
         except Unreachable as unreachable:
             if isinstance(unreachable.error, HistoryLost):
                 await self._say_goodbye(connection)
@@ -300,9 +262,7 @@ class Channel:
             raise
         except StepwellError as error:
             self.discard(connection)
-            raise (
-                client_closed_error() if self.is_closed else self.blocking_channel.connections.greeting_error(error)
-            ) from error
+            raise (client_closed_error() if self.is_closed else self.rules.greeting_failed(error)) from error
         except BaseException:
             self.discard(connection)
             raise
@@ -313,21 +273,24 @@ class Channel:
 
         A non-blocking connect fails while the manager's backlog is full. Then it is tried again for a bounded time.
         """
-        until_s = time.monotonic() + limits.RECONNECT_SECONDS_MAX
+        until_s = self.environment.monotonic() + limits.RECONNECT_SECONDS_MAX
         connections = self.blocking_channel.connections
         while not self.is_closed:
             try:
-                return AsyncConnection(connections.address, connections.on_out_of_band, self.loop)
-            except RuntimeLost as error:
-                if not isinstance(error.__cause__, BlockingIOError) or time.monotonic() >= until_s:
-                    raise Unreachable(error, is_final=False) from error
-            except OSError as error:  # for example, this process may open no more descriptors
-                raise Unreachable(error, is_final=True) from error
+                return AsyncConnection(connections.dial(0.0), connections.on_out_of_band, self.loop)
+            except Unreachable as unreachable:
+                is_full = isinstance(unreachable.error.__cause__, BlockingIOError)
+                if not is_full or self.environment.monotonic() >= until_s:
+                    raise
             await self.is_closed_within(limits.RECONNECT_PAUSE_SECONDS)
         raise client_closed_error()
 
 
-def _check_generation(connection: AsyncConnection, pending: PendingRequest) -> None:
-    """Raise `SessionExpired` if the request may have taken effect in an earlier generation of the session."""
-    if pending.sent_in is not None and pending.is_expired(connection.generation):
-        raise session_expired_error()
+async def _answer_to(connection: AsyncConnection, answer_future: AnswerFuture) -> ManagerMessage:
+    """Return the answer, or raise the error of a connection that broke before it.
+
+    `is_used` is set after the first answer: from then on a failed send means that the connection had died while idle.
+    """
+    answer = answer_or_raise(await answer_future)
+    connection.is_used = True
+    return answer

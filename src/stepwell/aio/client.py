@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from types import TracebackType
 from typing import Self
 
@@ -35,12 +35,12 @@ class Client:
     a few threads, over blocking connections of the same session.
     """
 
-    def __init__(self, blocking_client: blocking.Client) -> None:
-        """Take over a blocking client that has not connected yet."""
+    def __init__(self, blocking_client: blocking.Client, make_threads: Callable[[Channel], Threads] = Threads) -> None:
+        """Take over a blocking client that has not connected yet. A simulator gives threads that work in the loop."""
         self.blocking_client = blocking_client
         loop = asyncio.get_running_loop()
         self._channel = Channel(blocking_client.session.channel, loop)
-        self.threads = Threads(self._channel)
+        self.threads = make_threads(self._channel)
         self._caller = AsyncCaller(self._channel, self.threads)
         self._watches = Watches(self._channel)
         self._closing: asyncio.Task[None] | None = None

@@ -10,6 +10,7 @@ exception that is set on a future whose task was cancelled at the same moment wo
 from __future__ import annotations
 
 import asyncio
+import socket
 from asyncio import AbstractEventLoop, Future
 from collections import deque
 from collections.abc import Callable
@@ -40,8 +41,8 @@ class AsyncConnection(FrameSocket):
     `RuntimeLost`, because their message was not sent.
     """
 
-    def __init__(self, address: str, on_out_of_band: OnOutOfBand, loop: AbstractEventLoop) -> None:
-        super().__init__(address, 0.0)
+    def __init__(self, connected: socket.socket, on_out_of_band: OnOutOfBand, loop: AbstractEventLoop) -> None:
+        super().__init__(connected)
         self.generation = 0
         self.seen_before = 0
         self.is_used = False

@@ -14,7 +14,7 @@ from typing import Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, ove
 
 from stepwell import limits
 from stepwell.aio.channel import Channel
-from stepwell.client.session.connection_pool import client_closed_error
+from stepwell.client.session.session_rules import client_closed_error
 
 P = ParamSpec("P")
 R = TypeVar("R")

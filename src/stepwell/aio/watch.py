@@ -7,17 +7,16 @@ event takes it from there. So cancelling that task loses no event, and nothing i
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Generator, Iterable
 from types import TracebackType
 from typing import Self
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from stepwell import limits
 from stepwell.aio.channel import Channel
 from stepwell.aio.connection import AsyncConnection
 from stepwell.client.api.watch import WatchCursor, events_of, project_names
-from stepwell.client.session.push_connection import give_up_subscription, should_reconnect
+from stepwell.client.session.push_connection import give_up_subscription
 from stepwell.domain.events import AnyEvent
 from stepwell.errors import InvalidArgument, OutcomeUnknown, RuntimeLost, StepwellError
 
@@ -120,7 +119,7 @@ class Watch:
             except (OutcomeUnknown, RuntimeLost):
                 self._disconnect()
                 continue
-            self._channel.blocking_channel.connections.note_answer(message)
+            self._channel.rules.answered(message)
             try:
                 pushed = events_of(message)
             except StepwellError:
@@ -134,12 +133,13 @@ class Watch:
 
         If the manager is expected to restart, attempts go on for a bounded time. Otherwise there is one attempt.
         """
-        lost_at_s = time.monotonic()
+        lost_at_s = self._channel.environment.monotonic()
         while not self._is_closed:
             try:
                 return await self._connect()
             except RuntimeLost as error:
-                if self._is_open() and not should_reconnect(self._channel.blocking_channel, lost_at_s, error):
+                seen = self._channel.blocking_channel.observe()
+                if self._is_open() and not self._channel.rules.should_resubscribe(lost_at_s, error, seen):
                     raise
             await self._channel.is_closed_within(limits.RECONNECT_PAUSE_SECONDS)
         return None
@@ -184,12 +184,12 @@ class Watches:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._open: WeakSet[Watch] = WeakSet()
+        self._open: WeakKeyDictionary[Watch, None] = WeakKeyDictionary()  # in the order of opening
 
     def open(self, since: int | None, projects: Iterable[str] | None) -> Watch:
         """Return a watch that has not begun."""
         watch = Watch(self._channel, since, projects)
-        self._open.add(watch)
+        self._open[watch] = None
         return watch
 
     async def close(self) -> None:

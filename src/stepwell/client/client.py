@@ -21,6 +21,7 @@ from stepwell.client.api.watch import Watch, Watches, project_names
 from stepwell.client.execution import PlanExecutionContext
 from stepwell.client.plan_lifecycle import PlanLifecycleService
 from stepwell.client.session.channel import Channel
+from stepwell.client.session.environment import SYSTEM, Environment
 from stepwell.client.session.session import Session
 from stepwell.client.session.task_futures import OnProgress
 from stepwell.client.workflows.assemble import ContextAssembly, RequestOptions
@@ -49,9 +50,11 @@ class Client:
     `projects` neither sees nor changes others.
     """
 
-    def __init__(self, address: str, projects: tuple[str, ...] | None = None) -> None:
+    def __init__(
+        self, address: str, projects: tuple[str, ...] | None = None, environment: Environment = SYSTEM
+    ) -> None:
         self.runtime: object = None  # the Runtime that started the manager, if this program did
-        self._channel = Channel(address, projects)
+        self._channel = Channel(address, projects, environment)
         self._session = Session(self._channel)
         self.tiers = ContextTierService(self._session)
         self.plans = PlanLifecycleService(self._session)
@@ -256,10 +259,15 @@ def connect(address: str | os.PathLike[str] | None = None, projects: Iterable[st
     return client
 
 
-def unconnected(address: str | os.PathLike[str] | None, projects: Iterable[str] | None) -> Client:
-    """Return a client that connects at its first call; so a wrong address is raised there."""
+def unconnected(
+    address: str | os.PathLike[str] | None, projects: Iterable[str] | None, environment: Environment = SYSTEM
+) -> Client:
+    """Return a client that connects at its first call; so a wrong address is raised there.
+
+    A simulator gives an `environment` of its own.
+    """
     require_instance(address, (str, os.PathLike, type(None)), "address is the path of a manager's socket")
     scope = project_names(projects)
     if scope is not None and not scope:
         raise InvalidArgument("projects is empty: name at least one, or leave it out for an unrestricted session")
-    return Client(default_address() if address is None else os.fspath(address), scope)
+    return Client(default_address() if address is None else os.fspath(address), scope, environment)

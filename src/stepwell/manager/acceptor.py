@@ -15,39 +15,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
-import select
-import socket
-from typing import Final, NamedTuple
 
-from stepwell import limits
 from stepwell.errors import Busy
 from stepwell.manager.connection import READ, ClientConnection
-from stepwell.manager.sessions import OUT_OF_DESCRIPTORS
 from stepwell.manager.state_owner import StateOwner
 from stepwell.manager.uploads import Uploads
 from stepwell.protocol.codec import encode_frame
 from stepwell.protocol.messages import Refusal, Rejected
 from stepwell.telemetry import LimitedLogger
-from stepwell.transport.address import credentials
+from stepwell.transport.kernel import OUT_OF_DESCRIPTORS, Kernel, Poller
 from stepwell.transport.peer import Peer
-
-_SHARE: Final = 4
-"""Peers and client processes may each use this part of all descriptors: one half is left for the rest."""
-
-
-class DescriptorBounds(NamedTuple):
-    """The numbers of peers and of client processes that the limit of descriptors allows."""
-
-    peers_max: int
-    processes_max: int
-
-
-def descriptor_bounds() -> DescriptorBounds:
-    """Return the bounds for the present limit of descriptors of this process."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    share = limits.PEERS_MAX if soft == resource.RLIM_INFINITY else min(limits.PEERS_MAX, soft // _SHARE)
-    return DescriptorBounds(share, share)
+from stepwell.transport.stream_socket import ListeningSocket, StreamSocket
 
 
 class Acceptor:
@@ -57,12 +35,13 @@ class Acceptor:
     """
 
     def __init__(
-        self, listener: socket.socket, epoll: select.epoll, owner: StateOwner, peers_max: int, log: LimitedLogger
+        self, listener: ListeningSocket, epoll: Poller, owner: StateOwner, kernel: Kernel, log: LimitedLogger
     ) -> None:
         self._listener = listener
         self._epoll = epoll
         self._owner = owner
-        self.peers_max = peers_max
+        self._kernel = kernel
+        self.peers_max = kernel.descriptor_bounds().peers_max
         self._log = log
         self._spare: int | None = None
         self.resume()
@@ -73,7 +52,7 @@ class Acceptor:
         One connection is accepted per turn: the listener stays ready, and a burst of connections does not delay those
         that are being served. A failure suspends the listener until `resume`, because it would be ready again at once.
         """
-        accepted: socket.socket | None = None
+        accepted: StreamSocket | None = None
         try:
             accepted = self._accept()
             if accepted is not None:
@@ -86,7 +65,7 @@ class Acceptor:
             return None
         return None if accepted is None else self._connection(accepted, now_s)
 
-    def _accept(self) -> socket.socket | None:
+    def _accept(self) -> StreamSocket | None:
         """Return an accepted socket, or None if it was refused for want of descriptors."""
         try:
             return self._listener.accept()[0]
@@ -96,13 +75,13 @@ class Acceptor:
             self._refuse(error)
             return None
 
-    def _connection(self, accepted: socket.socket, now_s: float) -> ClientConnection | None:
+    def _connection(self, accepted: StreamSocket, now_s: float) -> ClientConnection | None:
         """Return the connection of an accepted socket, or None if the peer is another user's process.
 
         The permissions of the socket already keep other users out; the kernel's credentials are checked as well,
         because the directory may have been made with other permissions.
         """
-        peer = credentials(accepted)
+        peer = self._kernel.credentials(accepted)
         if peer.uid != os.geteuid():
             self._log.warning("peer.refused", uid=peer.uid, pid=peer.pid)
             accepted.close()

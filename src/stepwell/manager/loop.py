@@ -21,14 +21,13 @@ the state, closes the one connection that caused it. A defect while the state ch
 from __future__ import annotations
 
 import select
-import socket
 import time
 from collections.abc import Collection, Mapping
 from typing import assert_never
 
 from stepwell import limits
 from stepwell.errors import Busy, ProtocolError, StepwellError
-from stepwell.manager.acceptor import Acceptor, descriptor_bounds
+from stepwell.manager.acceptor import Acceptor
 from stepwell.manager.connection import READ, WRITE, ClientConnection
 from stepwell.manager.deferred import DeferredRequests
 from stepwell.manager.farewell import defect_error
@@ -64,6 +63,8 @@ from stepwell.protocol.messages import (
 from stepwell.storage.store import StoredState
 from stepwell.telemetry import LimitedLogger, Logger
 from stepwell.transport.busy_wait import Spin
+from stepwell.transport.kernel import Kernel
+from stepwell.transport.stream_socket import ListeningSocket
 
 
 class Loop:
@@ -76,13 +77,15 @@ class Loop:
 
     def __init__(
         self,
-        listener: socket.socket,
+        listener: ListeningSocket,
         requests: RequestHandler,
         *,
         log: Logger,
         signals: Mapping[int, str] | None = None,
         spin_s: float = limits.SPIN_SECONDS,
+        kernel: Kernel | None = None,
     ) -> None:
+        kernel = kernel or Kernel()
         self._listener = listener
         self._requests = requests
         self._journal = requests.owner.journal
@@ -90,8 +93,7 @@ class Loop:
         self._peer_log = LimitedLogger(log)  # for events that peers cause
         self._signals = dict(signals or {})
         self._spin = Spin(spin_s)
-        bounds = descriptor_bounds()
-        self._sessions = SessionTable(bounds.processes_max)
+        self._sessions = SessionTable(kernel, kernel.descriptor_bounds().processes_max)
         self._bodies = requests.owner.bodies
         self._bodies.background.on_failure = lambda error: log.error("memory.faulted", exc_info=error)
         self._sharing = SegmentSharing(self._bodies)
@@ -106,14 +108,14 @@ class Loop:
         self._watchers = Watchers(self._journal.feed, requests, log)
         self._handshake = Handshake(self._sessions, self._sharing, self._journal)
         self.housekeeping = Housekeeping(requests.owner, requests.clock, log)
-        self._dispatcher = TaskDispatcher(self.housekeeping, self._sharing, log)
+        self._dispatcher = TaskDispatcher(self.housekeeping, self._sharing, kernel, log)
         self._started_at_s = self._now_s = requests.now_s()
         self._drain_until_s: float | None = None
         self._evicted = 0
-        self._epoll = select.epoll()
+        self._epoll = kernel.poller()
         for fd in (listener.fileno(), *self._signals):
             self._epoll.register(fd, READ)
-        self._acceptor = Acceptor(listener, self._epoll, requests.owner, bounds.peers_max, self._peer_log)
+        self._acceptor = Acceptor(listener, self._epoll, requests.owner, kernel, self._peer_log)
 
     def run(self) -> None:
         """Turn until the loop is drained.

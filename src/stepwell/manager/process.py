@@ -38,6 +38,7 @@ from stepwell.storage.directory import DataDirectory
 from stepwell.storage.null_store import NullStore
 from stepwell.storage.sqlite import SqliteStore
 from stepwell.storage.store import Durability, Store, StoredState
+from stepwell.storage.store_files import StoreFiles
 from stepwell.telemetry import Logger, LogLevel
 from stepwell.transport import restart_lock
 from stepwell.transport.address import listen, remove_dead_directories
@@ -151,7 +152,7 @@ def open_store(settings: Settings) -> Store:
         return NullStore(settings.encoding)
     directory = DataDirectory(settings.data_dir, settings.address, must_exist=settings.must_exist)
     try:
-        return SqliteStore(directory, settings.durability, settings.encoding)
+        return SqliteStore(StoreFiles(directory), settings.durability, settings.encoding)
     except BaseException:
         directory.close()
         raise

@@ -11,26 +11,20 @@ process cost the manager no descriptors.
 
 from __future__ import annotations
 
-import errno
-import os
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import cache
 from itertools import groupby
-from pathlib import Path
 from typing import Final
 
 from stepwell import limits
 from stepwell.errors import Busy, Conflict, OutcomeUnknown
 from stepwell.protocol.codec import decode_results
 from stepwell.protocol.messages import Result
-from stepwell.storage.directory import boot_id
 from stepwell.storage.store import ReplyPart, SessionRow
+from stepwell.transport.kernel import Kernel
 
 _GENERATION_BITS: Final = 62
-OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
-"""The errors that say that this process, or the machine, may open no more files."""
 
 
 class PartialReply:
@@ -172,9 +166,9 @@ class SessionTable:
     session of its process. `processes_max` bounds their number, because each takes a descriptor.
     """
 
-    def __init__(self, processes_max: int = limits.PEERS_MAX) -> None:
+    def __init__(self, kernel: Kernel | None = None, processes_max: int = limits.PEERS_MAX) -> None:
+        self._kernel = kernel or Kernel()
         self._processes_max = processes_max
-        _boot()  # later there may be no descriptor left to read it
         self._by_id: dict[str, SessionRecord] = {}
         self._by_pidfd: dict[int, _ClientProcess] = {}
         self._by_process: dict[tuple[int, str], _ClientProcess] = {}
@@ -241,7 +235,7 @@ class SessionTable:
     def _identity(self, pid: int) -> str:
         """Return the identity of a process. Raise `Busy` if the manager has no descriptor left to read it."""
         try:
-            return process_identity(pid)
+            return self._kernel.process_identity(pid)
         except OSError as error:
             raise Busy(f"the manager cannot open more files ({error.strerror}): raise its `ulimit -n`") from error
 
@@ -263,7 +257,7 @@ class SessionTable:
                 f"clients of {self._processes_max} processes are served already: raise `ulimit -n`, or try later"
             )
         try:
-            pidfd = _pidfd(row.pid)
+            pidfd = self._kernel.open_pidfd(row.pid)
         except OSError as error:
             raise Busy(f"the manager cannot open more files ({error.strerror}): raise its `ulimit -n`") from error
         if pidfd is None:
@@ -295,7 +289,7 @@ class SessionTable:
             if not process.sessions:
                 del self._by_pidfd[process.pidfd]
                 self._by_process.pop((session.pid, session.process), None)
-                os.close(process.pidfd)
+                self._kernel.close_pidfd(process.pidfd)
 
     def by_pidfd(self, pidfd: int) -> list[SessionRecord]:
         """Return the sessions of the process that a pidfd stands for."""
@@ -310,40 +304,3 @@ class SessionTable:
         """Forget all sessions, without ending them in the state: they are restored by the next manager."""
         for session in list(self):
             self.remove(session)
-
-
-def process_identity(pid: int) -> str:
-    """Return a text that identifies a process: the boot of the machine and the start time.
-
-    A pid alone does not identify a process, because the kernel gives it to another one later. The text is empty if the
-    process is not visible. Raise `OSError` if this process, or the machine, has no descriptor left to look.
-    """
-    try:
-        # The second field is the program's name in parentheses, which may contain spaces and parentheses itself.
-        started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError as error:
-        if error.errno in OUT_OF_DESCRIPTORS:
-            raise
-        return ""
-    except IndexError:
-        return ""
-    return f"{_boot()}/{started}"
-
-
-@cache
-def _boot() -> str:
-    """Return the id of the boot, which does not change while this process runs."""
-    return boot_id()
-
-
-def _pidfd(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when the process dies, or None if the manager cannot see the process.
-
-    Raise `OSError` if this process, or the machine, has no descriptor left.
-    """
-    try:
-        return os.pidfd_open(pid)
-    except OSError as error:  # the process is gone, or in a namespace that the manager cannot see
-        if error.errno in OUT_OF_DESCRIPTORS:
-            raise
-        return None

@@ -67,18 +67,25 @@ _current_process = _CurrentProcess()
 
 
 class StateClock:
-    """Wall-clock milliseconds that never go back, whatever happens to the machine's clock.
+    """Wall-clock milliseconds that never go back and never stand still, whatever happens to the machine's clock.
 
-    A recovered manager continues from the latest stored time, so that timestamps stay ordered across restarts.
+    When the machine's clock is set back, this one goes on at the pace of the monotonic clock until the other has caught
+    up. If it stood still instead, no lease and no deadline would end for as long. A recovered manager continues from
+    the latest stored time, so that timestamps stay ordered across restarts.
     """
 
     def __init__(self, latest_ms: int = 0) -> None:
-        self._latest_ms = latest_ms
+        # The last time at which the machine's clock was not behind, and the monotonic time of that moment.
+        self._anchor_ms, self._anchored_at_s = latest_ms, time.monotonic()
 
     def now_ms(self) -> int:
         """Return the time in milliseconds since 1970, never less than an earlier answer."""
-        self._latest_ms = max(self._latest_ms, time.time_ns() // 1_000_000)
-        return self._latest_ms
+        now_s, wall_ms = time.monotonic(), time.time_ns() // 1_000_000
+        paced_ms = self._anchor_ms + int((now_s - self._anchored_at_s) * 1000)
+        if wall_ms < paced_ms:
+            return paced_ms
+        self._anchor_ms, self._anchored_at_s = wall_ms, now_s
+        return wall_ms
 
     def now_s(self) -> float:
         """Return monotonic seconds, for durations."""

@@ -11,9 +11,6 @@ The signal goes through the pidfd of its session, because a pid alone could name
 
 from __future__ import annotations
 
-import contextlib
-import select
-import signal
 from collections import deque
 
 from stepwell import limits
@@ -38,6 +35,7 @@ from stepwell.protocol.messages import (
     WorkerAccepted,
 )
 from stepwell.telemetry import Logger
+from stepwell.transport.kernel import Kernel
 
 
 class TaskDispatcher:
@@ -48,9 +46,10 @@ class TaskDispatcher:
     its result.
     """
 
-    def __init__(self, housekeeping: Housekeeping, sharing: SegmentSharing, log: Logger) -> None:
+    def __init__(self, housekeeping: Housekeeping, sharing: SegmentSharing, kernel: Kernel, log: Logger) -> None:
         self._housekeeping = housekeeping
         self._sharing = sharing
+        self._kernel = kernel
         self._log = log
         self._workers: dict[str, ClientConnection] = {}  # by session id
         self._followers: dict[str, ClientConnection] = {}  # by session id; the latest one
@@ -182,10 +181,7 @@ class TaskDispatcher:
         A worker that has sent something may have begun its prefetched task, which must then not be given to another
         one.
         """
-        unread = select.poll()
-        for connection in self._workers.values():
-            unread.register(connection.peer.fileno(), select.POLLIN)
-        return not unread.poll(0)
+        return not self._kernel.has_input([each.peer.fileno() for each in self._workers.values()])
 
     def _drain_changes(self, busy: dict[ClientConnection, None]) -> None:
         """Process the changes of tasks and workers since the last call.
@@ -230,8 +226,7 @@ class TaskDispatcher:
             return
         self._log.info("worker.condemned", pid=worker.pid)
         if connection.session.pidfd is not None:
-            with contextlib.suppress(OSError):  # the process is already dead
-                signal.pidfd_send_signal(connection.session.pidfd, signal.SIGKILL)
+            self._kernel.kill(connection.session.pidfd)
         connection.peer.is_open = False
         busy[connection] = None
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from stepwell.errors import BodyGone, StoreDamaged, StoreFailed
 from stepwell.storage.database import open_to_read, translated_errors
 from stepwell.storage.private_files import require_private_database
+from stepwell.storage.sql import Database
 
 # One lock for the process. SQLite has process-wide locks of its own, and a child that is forked while a thread holds
 # them would wait for them forever. Therefore no thread reads while another one forks.
@@ -61,7 +62,7 @@ class BodyFile:
         return open_to_read(self._database)
 
     @staticmethod
-    def _find(db: sqlite3.Connection, digest: bytes, number: int) -> tuple[bool, bytes] | None:
+    def _find(db: Database, digest: bytes, number: int) -> tuple[bool, bytes] | None:
         """Return the body in one piece or from its parts, or None if there is no such body."""
         query = "SELECT packed, data, upload FROM bodies WHERE number = ? AND digest = ?"
         row = db.execute(query, (number, digest)).fetchone()

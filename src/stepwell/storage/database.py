@@ -20,10 +20,10 @@ from urllib.parse import quote
 
 from stepwell import limits
 from stepwell.errors import StartFailed, StoreDamaged, StoreFailed
-from stepwell.storage.directory import boot_id
 from stepwell.storage.private_files import open_private
 from stepwell.storage.rows import StoreRow
 from stepwell.storage.schema import APPLICATION_ID, version_of
+from stepwell.storage.sql import Database
 from stepwell.storage.store import Durability
 from stepwell.storage.table import add_checksum_function
 from stepwell.text import plural
@@ -131,6 +131,12 @@ def open_to_write(path: Path) -> sqlite3.Connection:
         db = sqlite3.connect(path, isolation_level=None)
     except (OSError, sqlite3.Error) as error:
         raise StartFailed(f"{str(path)!r} cannot be opened: {error}") from error
+    configure_to_write(db, str(path))
+    return db
+
+
+def configure_to_write(db: Database, name: str) -> None:
+    """Set a new connection to WAL mode, with its bounds. Raise `StartFailed`, and close it, if that is not possible."""
     try:
         # Another tool may have the database open.
         db.execute(f"PRAGMA busy_timeout = {int(limits.SQLITE_BUSY_SECONDS * 1000)}")
@@ -142,24 +148,23 @@ def open_to_write(path: Path) -> sqlite3.Connection:
         add_checksum_function(db)
     except sqlite3.Error as error:
         db.close()
-        raise StartFailed(f"{str(path)!r} cannot be opened: {error}") from error
+        raise StartFailed(f"{name!r} cannot be opened: {error}") from error
     if mode != "wal":
         db.close()
-        raise StartFailed(f"{str(path)!r} is on a file system that cannot share memory: give another directory")
-    return db
+        raise StartFailed(f"{name!r} is on a file system that cannot share memory: give another directory")
 
 
-def set_durability(db: sqlite3.Connection, durability: Durability) -> None:
+def set_durability(db: Database, durability: Durability) -> None:
     """Set whether commits from now on are flushed to the disk. Call it outside of a transaction."""
     db.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
 
 
-def may_have_lost_commits(store: StoreRow) -> bool:
+def may_have_lost_commits(store: StoreRow, boot: str) -> bool:
     """Return True if the machine has restarted since the last manager, and that one did not sync its commits.
 
     Commits that only the kernel had are then lost, and the same revisions would be given out twice.
     """
-    return store.durability == Durability.PROCESS and store.boot != boot_id()
+    return store.durability == Durability.PROCESS and store.boot != boot
 
 
 def open_read_only_guard(database: Path) -> sqlite3.Connection | None:
@@ -175,6 +180,12 @@ def open_read_only_guard(database: Path) -> sqlite3.Connection | None:
         return None
     check_length(database)
     connection = open_to_read(database)
+    require_known_version(connection)
+    return connection
+
+
+def require_known_version(connection: Database) -> None:
+    """Raise an error, and close the connection, if a database is damaged, another program's or of a later version."""
     try:
         with translated_errors("the database"):
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -182,4 +193,3 @@ def open_read_only_guard(database: Path) -> sqlite3.Connection | None:
     except BaseException:
         connection.close()
         raise
-    return connection

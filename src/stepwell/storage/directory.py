@@ -40,17 +40,6 @@ _NEUTRAL: Final = frozenset(
 """Names that an empty directory may have: of the first start that was interrupted, a new file system, a repository."""
 
 
-def boot_id() -> str:
-    """Return the id of the machine's present boot.
-
-    Data that reached no disk are lost with the boot in which they were written.
-    """
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
 def _make_private(path: Path) -> None:
     """Create a directory with access for its user only, whatever the umask is.
 

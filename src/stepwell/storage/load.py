@@ -10,7 +10,6 @@ included); contradictions between rows are found by `manager.recovery` and by th
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -29,6 +28,7 @@ from stepwell.protocol.codec import decode_results
 from stepwell.storage import rows
 from stepwell.storage.database import UNREADABLE, open_to_read, read_error, translated_errors
 from stepwell.storage.schema import version_of
+from stepwell.storage.sql import Database
 from stepwell.storage.store import UNCOUNTED, BodyRow, ReplyPart, SessionRow, StoredState
 from stepwell.storage.table import CheckedTable, Value
 from stepwell.text import plural
@@ -95,14 +95,14 @@ def load(database: Path) -> StoredState | None:
         return load_from(db) if version_of(db) else None
 
 
-def read_store_row(db: sqlite3.Connection) -> rows.StoreRow:
+def read_store_row(db: Database) -> rows.StoreRow:
     """Return the row of the table `store`, or raise `StoreDamaged`."""
     store = _TableReader(db, _RaiseFirst()).store()
     assert store is not None
     return store
 
 
-def load_from(db: sqlite3.Connection) -> StoredState:
+def load_from(db: Database) -> StoredState:
     """Return everything in a database with the present tables. Raise `StoreDamaged` at the first problem.
 
     Raise `StoreFailed` if reading was prevented.
@@ -145,7 +145,7 @@ def vanished(store: rows.StoreRow, counted: int) -> str | None:
     return f"the tables {names} have {plural(counted, 'row')} together, and the last commit left {store.row_count}"
 
 
-def read_all(db: sqlite3.Connection, report: Callable[[str], None]) -> StoreContents:
+def read_all(db: Database, report: Callable[[str], None]) -> StoreContents:
     """Return everything that is readable, and report each problem.
 
     Events, replies and the bytes of bodies are left out, because they are too large to hold at once. The doctor reads
@@ -205,7 +205,7 @@ class _ReportAll:
 class _TableReader:
     """Reads the tables of one connection row by row, inside the caller's read transaction."""
 
-    def __init__(self, db: sqlite3.Connection, problems: _ProblemSink) -> None:
+    def __init__(self, db: Database, problems: _ProblemSink) -> None:
         self._db = db
         self._problems = problems
 

@@ -16,10 +16,9 @@ in between leaves a database that says nothing, with any mark.
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from stepwell.errors import StartFailed, StoreDamaged
 from stepwell.storage.database import may_have_lost_commits, open_to_write, translated_errors
@@ -28,21 +27,31 @@ from stepwell.storage.load import read_store_row
 from stepwell.storage.mark import MARK, Mark, MarkFile, read_mark, remove_mark
 from stepwell.storage.rows import StoreRow, verify
 from stepwell.storage.schema import migrate, start_new_epoch, version_of
+from stepwell.storage.sql import Database
 
 MARKED_SINCE: Final = 6
 """The first version of the tables with a number of commits."""
 
 
-def require_no_loss(directory: Path, db: sqlite3.Connection | None) -> None:
+class MarkedFiles(Protocol):
+    """The files of a store, as far as a loss of commits is found by them."""
+
+    @property
+    def path(self) -> str: ...
+    def find_mark(self) -> Mark | StoreDamaged | None: ...
+    def boot_id(self) -> str: ...
+
+
+def require_no_loss(files: MarkedFiles, db: Database | None) -> None:
     """Raise `StoreDamaged` if commits of a database are lost, by its mark. `db` is None if there is no database yet.
 
     Raise `StartFailed` if the mark cannot be read, or is not this user's own file.
     """
     try:
-        mark = find_mark(directory)
+        mark = files.find_mark()
     except OSError as error:
-        raise StartFailed(f"the data directory {str(directory)!r} cannot be used: {error.strerror}") from error
-    if problem := loss(directory, db, mark):
+        raise StartFailed(f"the data directory {files.path!r} cannot be used: {error.strerror}") from error
+    if problem := loss(Path(files.path), db, mark, files.boot_id()):
         raise StoreDamaged(problem)
 
 
@@ -58,14 +67,14 @@ def find_mark(directory: Path) -> Mark | StoreDamaged | None:
         return error
 
 
-def loss(directory: Path, db: sqlite3.Connection | None, mark: Mark | StoreDamaged | None) -> str | None:
+def loss(directory: Path, db: Database | None, mark: Mark | StoreDamaged | None, boot: str) -> str | None:
     """Return the problem if a database has lost commits, with what and where, or None.
 
     A database whose commits were not synced before the machine restarted has no problem: the next manager begins a new
     epoch. Raise `StoreDamaged` if the database cannot be read.
     """
     found = _stored_row(db)
-    if found is not None and may_have_lost_commits(found):
+    if found is not None and may_have_lost_commits(found, boot):
         return None
     problem = _problem(str(directory / DATABASE), str(directory / MARK), found, mark)
     return f"{problem}; {_remedy(directory)}" if problem else None
@@ -98,7 +107,7 @@ def accept_loss(directory: Path) -> str | None:
         held.close()
 
 
-def _stored_row(db: sqlite3.Connection | None) -> StoreRow | None:
+def _stored_row(db: Database | None) -> StoreRow | None:
     """Return the row of the store, or None for an empty database. Older versions did not count their commits."""
     version = version_of(db) if db is not None else 0
     if db is None or not version:

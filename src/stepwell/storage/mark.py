@@ -62,12 +62,19 @@ def read_mark(directory: Path) -> Mark | None:
         return None
     try:
         for _ in range(limits.MARK_READ_ATTEMPTS):
-            found = _PATTERN.fullmatch(record := os.pread(descriptor, limits.MARK_BYTES_MAX, 0))
-            if found and crc32(record[: found.end(3)]) == int(found[4], 16):
-                return Mark(found[1].decode("ascii", "replace"), int(found[2]), int(found[3]))
+            if (found := parse_mark(os.pread(descriptor, limits.MARK_BYTES_MAX, 0))) is not None:
+                return found
     finally:
         os.close(descriptor)
     raise StoreDamaged(f"the mark {str(directory / MARK)!r} is damaged, so that a loss of commits cannot be excluded")
+
+
+def parse_mark(record: bytes) -> Mark | None:
+    """Return the mark that a record encodes, or None if the record is damaged."""
+    found = _PATTERN.fullmatch(record)
+    if not found or crc32(record[: found.end(3)]) != int(found[4], 16):
+        return None
+    return Mark(found[1].decode("ascii", "replace"), int(found[2]), int(found[3]))
 
 
 def remove_mark(directory: Path) -> None:

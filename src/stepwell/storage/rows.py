@@ -11,7 +11,6 @@ Fragments are converted by hand-written functions, because they are written with
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from types import UnionType
@@ -27,6 +26,7 @@ from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.tiers.model import NO_METADATA, FragmentRow, TierBudget
 from stepwell.domain.tiers.table import FragmentEntry
 from stepwell.errors import StoreDamaged
+from stepwell.storage.sql import Database
 from stepwell.storage.store import UNCOUNTED, BodyRow, ReplyPart, SessionRow
 from stepwell.storage.table import CheckedTable, Value, Values
 
@@ -366,7 +366,7 @@ COUNTED: Final = (FRAGMENTS, ACTIONS, PLANS, DECISIONS, CONTEXTS, CHANGESETS, RE
 """The tables whose rows are counted. Entries and bodies are missed by rows that refer to them or by their numbers."""
 
 
-def verify(connection: sqlite3.Connection) -> None:
+def verify(connection: Database) -> None:
     """Compare the checksums of all rows, and raise `StoreDamaged` at the first wrong one.
 
     For callers that change rows in place without having read them: a new checksum must not cover up an old damage.

@@ -24,13 +24,13 @@ a database among the tests, which every later version has to read.
 
 from __future__ import annotations
 
-import sqlite3
 from typing import Final
 
 from ulid import ULID
 
 from stepwell.errors import StartFailed, StoreDamaged
 from stepwell.storage.rows import LEASES, STORE
+from stepwell.storage.sql import Database
 
 APPLICATION_ID: Final = 0x57E99E11
 """The application id in the file's header, by which `file` and SQLite's tools recognise a database of stepwell."""
@@ -248,7 +248,7 @@ MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH)
 VERSION: Final = len(MIGRATIONS)
 
 
-def version_of(connection: sqlite3.Connection) -> int:
+def version_of(connection: Database) -> int:
     """Return the version of the tables in a file, or 0 for an empty one.
 
     Raise `StartFailed` for another program's file or a later version, and `StoreDamaged` for a version that never
@@ -267,7 +267,7 @@ def version_of(connection: sqlite3.Connection) -> int:
     return version
 
 
-def migrate(connection: sqlite3.Connection) -> int:
+def migrate(connection: Database) -> int:
     """Migrate the tables to the present version, inside the caller's transaction. Return the version that they had."""
     found = version_of(connection)
     for script in MIGRATIONS[found:]:
@@ -278,7 +278,7 @@ def migrate(connection: sqlite3.Connection) -> int:
     return found
 
 
-def start_new_epoch(connection: sqlite3.Connection) -> str:
+def start_new_epoch(connection: Database) -> str:
     """Start a history of its own, inside the caller's transaction, and return its new epoch.
 
     The caller has verified the checksums, because rows get new ones here.
@@ -298,11 +298,11 @@ def start_new_epoch(connection: sqlite3.Connection) -> str:
     return epoch
 
 
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
+def _pragma(connection: Database, name: str) -> int:
     (value,) = connection.execute(f"PRAGMA {name}").fetchone()
     assert isinstance(value, int)
     return value
 
 
-def _has_tables(connection: sqlite3.Connection) -> bool:
+def _has_tables(connection: Database) -> bool:
     return connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None

@@ -35,18 +35,17 @@ from stepwell.protocol.messages import ENCODING
 from stepwell.storage import rows
 from stepwell.storage.database import (
     may_have_lost_commits,
-    open_read_only_guard,
-    open_to_write,
     set_durability,
     translated_errors,
 )
-from stepwell.storage.directory import DataDirectory, boot_id
 from stepwell.storage.load import load_from, read_store_row
 from stepwell.storage.loss import require_no_loss
-from stepwell.storage.mark import Mark, MarkFile
+from stepwell.storage.mark import Mark
 from stepwell.storage.rows import StoreRow
 from stepwell.storage.schema import migrate, start_new_epoch
+from stepwell.storage.sql import Database
 from stepwell.storage.store import CommitBatch, Durability, StoredState
+from stepwell.storage.store_files import StoreFiles
 from stepwell.storage.table import Values
 
 _TABLES: Final[dict[type, object]] = {
@@ -65,21 +64,20 @@ _events = msgspec.json.Decoder(AnyEvent)
 class SqliteStore:
     """The database, and the one connection that writes it. Implements `Store`.
 
-    The store owns the lock of its directory, and closes it. Only the manager's thread uses it. `_numbers` has the
+    The store owns its files, and closes them. Only the manager's thread uses it. `_numbers` has the
     number of each body by digest, so that the table needs no index; `_uploads` the upload of each body in parts;
     `_garbage` the uploads whose parts are to be deleted.
     """
 
-    def __init__(self, directory: DataDirectory, durability: Durability, encoding: str | None = None) -> None:
+    def __init__(self, files: StoreFiles, durability: Durability, encoding: str | None = None) -> None:
         self.durability = durability
-        self._directory = directory
-        self._mark: MarkFile | None = None
+        self._files = files
         self._row: StoreRow  # of the latest commit
-        self._guard = open_read_only_guard(directory.database)
+        self._guard = files.open_guard()
         try:
             with translated_errors("the database"):
-                require_no_loss(directory.path, self._guard)
-            self._db = open_to_write(directory.database)
+                require_no_loss(files, self._guard)
+            self._db = files.open_database()
             try:
                 self._stored = self._prepare(encoding)
             except BaseException:
@@ -92,7 +90,7 @@ class SqliteStore:
     @property
     def database(self) -> str:
         """The path of the database."""
-        return str(self._directory.database)
+        return self._files.database
 
     @property
     def has_garbage(self) -> bool:
@@ -118,12 +116,10 @@ class SqliteStore:
             self._db.execute("COMMIT")
             set_durability(self._db, self.durability)
             self._close_guard()
-            self._mark = MarkFile(self._directory.path, self._latest())
-            self._directory.sync()
+            self._files.create_mark(self._latest())
         except (sqlite3.Error, OSError) as error:
             raise self._failed(error) from error
         self._row = replace(self._row, has_mark=1)  # the next commit says so
-        self._inode = self._find_inode()
 
     def check_present(self) -> None:
         """Raise `StoreFailed` if the database or the mark at its path is not the one that was opened.
@@ -131,8 +127,7 @@ class SqliteStore:
         Writes to a deleted file succeed, so that without this check a manager would acknowledge commits that nothing
         can read. It runs at intervals and not with each commit, because each one costs a system call.
         """
-        assert self._mark is not None
-        if self._find_inode() != self._inode or not self._mark.is_at(self._directory.path):
+        if not self._files.are_present():
             raise StoreFailed(
                 f"the database {self.database!r} or its mark was removed, or another one put in its place: what is "
                 "acknowledged would be lost"
@@ -140,28 +135,18 @@ class SqliteStore:
 
     def sync_mark(self) -> None:
         """Flush the mark to the disk. Raise `StoreFailed` if that fails."""
-        assert self._mark is not None
         try:
-            self._mark.sync()
+            self._files.sync_mark()
         except OSError as error:
             raise self._failed(error) from error
 
-    def _find_inode(self) -> tuple[int, int] | None:
-        """Return the device and inode of the file at the path, or None if there is none."""
-        try:
-            found = self._directory.database.stat()
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
-
     def commit(self, batch: CommitBatch) -> None:
         """Write a batch in one transaction, and then the mark. Raise `StoreFailed` if one of them fails."""
-        assert self._mark is not None
         try:
             self._db.execute("BEGIN IMMEDIATE")
             self._write(batch)
             self._db.execute("COMMIT")
-            self._mark.write(self._latest())
+            self._files.write_mark(self._latest())
         except (sqlite3.Error, OSError) as error:
             raise self._failed(error) from error
 
@@ -172,7 +157,7 @@ class SqliteStore:
     def _failed(self, error: sqlite3.Error | OSError) -> StoreFailed:
         """Return the error for a failed write."""
         return StoreFailed(
-            f"the data directory {str(self._directory.path)!r} cannot be written ({error}): "
+            f"the data directory {self._files.path!r} cannot be written ({error}): "
             "nothing of this turn was acknowledged; make room or mend the disk, then start again"
         )
 
@@ -210,9 +195,7 @@ class SqliteStore:
         with contextlib.suppress(sqlite3.Error):
             self._db.close()
         self._close_guard()
-        if self._mark is not None:
-            self._mark.close()
-        self._directory.close()
+        self._files.close()
 
     def _close_guard(self) -> None:
         """Close the read-only connection that protected the database during the start."""
@@ -233,7 +216,7 @@ class SqliteStore:
             if is_new := migrate(db) == 0:
                 first = StoreRow(str(ULID()), encoding or ENCODING, 0, 0, 0, 1, 0, 0, "", self.durability.value)
                 db.execute(rows.STORE.put, rows.store_values(first))
-            elif may_have_lost_commits(read_store_row(db)):
+            elif may_have_lost_commits(read_store_row(db), self._files.boot_id()):
                 rows.verify(db)
                 start_new_epoch(db)
             stored = None if is_new else load_from(db)
@@ -241,7 +224,7 @@ class SqliteStore:
             self._row = replace(
                 found,
                 starts=found.starts + 1,
-                boot=boot_id(),
+                boot=self._files.boot_id(),
                 durability=self.durability.value,
                 commits=found.commits + 1,
             )
@@ -452,7 +435,7 @@ def _key(key: object) -> Values:
     return cast("Values", key if isinstance(key, tuple) else (key,))
 
 
-def _number(db: sqlite3.Connection, query: str) -> int:
+def _number(db: Database, query: str) -> int:
     """Return the result of a query that gives one number."""
     (number,) = db.execute(query).fetchone()
     assert isinstance(number, int)

@@ -15,7 +15,6 @@ The bytes of bodies have a digest, and are outside of the checksum: recovery mus
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from typing import Final
 from zlib import crc32
@@ -23,6 +22,7 @@ from zlib import crc32
 import msgspec
 
 from stepwell.errors import StoreDamaged
+from stepwell.storage.sql import Database
 
 Value = str | int | float | bytes | None
 Values = tuple[Value, ...]
@@ -36,7 +36,7 @@ def checksum(values: Sequence[Value]) -> int:
     return crc32(_encode(values))
 
 
-def add_checksum_function(connection: sqlite3.Connection) -> None:
+def add_checksum_function(connection: Database) -> None:
     """Give a connection the SQL function `row_checksum`, with which rows are changed in place and migrated."""
     connection.create_function(_FUNCTION, -1, lambda *values: checksum(values), deterministic=True)
 

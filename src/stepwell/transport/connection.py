@@ -37,10 +37,8 @@ class Connection(FrameSocket):
     receives. Without that callback they are returned like other messages.
     """
 
-    def __init__(
-        self, address: str, timeout_s: float | None = None, *, on_out_of_band: OnOutOfBand | None = None
-    ) -> None:
-        super().__init__(address, timeout_s)
+    def __init__(self, connected: socket.socket, *, on_out_of_band: OnOutOfBand | None = None) -> None:
+        super().__init__(connected)
         self._on_out_of_band = on_out_of_band
         self._out = bytearray()
         self._spin = Spin(limits.SPIN_SECONDS)

@@ -20,7 +20,6 @@ from stepwell.errors import OutcomeUnknown, ProtocolError
 from stepwell.protocol.framing import Framer
 from stepwell.protocol.messages import OutOfBand
 from stepwell.text import plural
-from stepwell.transport.address import dial
 
 # Room for the descriptors of one `sendmsg`: the kernel never delivers those of two in one receive call.
 _ANCILLARY_BYTES: Final = socket.CMSG_SPACE(limits.DESCRIPTORS_PER_FRAME_MAX * array("i").itemsize)
@@ -40,12 +39,12 @@ class FrameSocket:
     """A connected socket with a framer and a queue of descriptors that no frame has claimed yet.
 
     A subclass decides how to wait and how to send. One thread uses it at a time, except for `interrupt`, which any
-    thread may call. The queued descriptors belong to this object until `take_descriptors`; `close` closes the remaining
-    ones.
+    thread may call. The socket and the queued descriptors belong to this object; `take_descriptors` gives descriptors
+    away, and `close` closes the remaining ones.
     """
 
-    def __init__(self, address: str, timeout_s: float | None) -> None:
-        self._socket = dial(address, timeout_s)
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
         self._framer = Framer()
         # Allocated once, because allocating a new one for each receive costs more than the receive itself.
         self._receive_buffer = bytearray(limits.RECEIVE_BYTES_CLIENT)

@@ -25,6 +25,7 @@ from stepwell.errors import OutcomeUnknown
 from stepwell.protocol.codec import encode_frame
 from stepwell.protocol.framing import Framer
 from stepwell.protocol.messages import ManagerMessage
+from stepwell.transport.stream_socket import StreamSocket
 
 
 class Sink(Protocol):
@@ -58,7 +59,7 @@ class Peer:
     `is_open` becomes False, and the loop closes the peer.
     """
 
-    def __init__(self, connection: socket.socket, now_s: float) -> None:
+    def __init__(self, connection: StreamSocket, now_s: float) -> None:
         connection.setblocking(False)  # noqa: FBT003
         self._socket = connection
         self._framer = Framer(limits.GREETING_BYTES_MAX)

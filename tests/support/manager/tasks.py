@@ -179,6 +179,6 @@ def finish_and_die(address: str, session_id: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def no_pidfd_of_ours(pid: int) -> int | None:
+def no_pidfd_of_ours(_: object, pid: int) -> int | None:
     """Return no pidfd for this process: the manager must not kill the test that plays a worker."""
     return None if pid == os.getpid() else os.pidfd_open(pid)

@@ -1,5 +1,6 @@
 """A client whose every command is written down, with its interval and its revision, below everything that it does."""
 
+import socket
 import time
 from collections import deque
 
@@ -26,8 +27,8 @@ history: list[Operation] = []
 class RecordedConnection(PooledConnection):
     """Answers come in the order of the requests, so that each belongs to the oldest one without."""
 
-    def __init__(self, address: str, timeout_s: float | None, on_out_of_band: OnOutOfBand) -> None:
-        super().__init__(address, timeout_s, on_out_of_band)
+    def __init__(self, connected: socket.socket, on_out_of_band: OnOutOfBand) -> None:
+        super().__init__(connected, on_out_of_band)
         self._sent: deque[tuple[int, ClientMessage]] = deque()
 
     def send(self, message: ClientMessage) -> None:

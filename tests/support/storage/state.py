@@ -37,6 +37,7 @@ from stepwell.storage.mark import MARK
 from stepwell.storage.rows import TABLES
 from stepwell.storage.sqlite import SqliteStore
 from stepwell.storage.store import Durability, ReplyPart, SessionRow, StoredState
+from stepwell.storage.store_files import StoreFiles
 from stepwell.storage.table import add_checksum_function
 from stepwell.transport.address import private_directory
 from tests.support.managers import Stage
@@ -52,7 +53,7 @@ def open_store(
     """The database of a directory, as a manager opens it."""
     lock = DataDirectory(directory, "test")
     try:
-        return SqliteStore(lock, durability, encoding)
+        return SqliteStore(StoreFiles(lock), durability, encoding)
     except BaseException:
         lock.close()
         raise

@@ -98,14 +98,14 @@ def test_memory_that_is_let_go_of_is_reported(kept: str, project: str, tmp_path:
         mappings = client.blocking_client.session.channel.mappings
         mappings.restore_released([10**6])
         await client.tiers.metrics()
-        assert not mappings.has_released
+        assert not mappings.released
         mappings.restore_released([10**6])
         link = client._channel._shared
         assert link
         link.interrupt()
         await until(lambda: link.error)
         with pytest.raises(sw.RuntimeLost):
-            client._channel._report_released(link)
-        assert mappings.has_released
+            client._channel.blocking_channel.report_released(link)
+        assert mappings.released
 
     with_client(main, kept, project)

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 import stepwell as sw
 from stepwell import aio, limits
 from stepwell.aio.connection import AsyncConnection
-from stepwell.client.session.channel import Channel
+from stepwell.client.session.environment import SYSTEM
+from stepwell.client.session.session_rules import SessionRules
 from stepwell.protocol.codec import encode_frame
 from stepwell.protocol.messages import ManagerMessage, Refusal, Rejected, Response
 from stepwell.transport.address import listen
@@ -74,7 +75,7 @@ def test_cancelled_at_any_moment(
         found = await client.tiers.get_many([f"{count}-{part}" for count in range(40) for part in "xy"])
         assert all(f"{name[:-2]}-{part}" in found for name in found for part in "xy")
         assert client._channel._request_slots._value == limits.REQUESTS_IN_FLIGHT_MAX
-        assert len(client.blocking_client.session.channel.pending_requests) == 0
+        assert len(client.blocking_client.session.channel.rules.numbers) == 0
 
     with_client(main, address, project)
 
@@ -227,7 +228,7 @@ def test_once(stage: Stage, cut: Cut, body: bytes) -> None:
 @pytest.mark.parametrize("every", [7, 31])
 def test_many_once(stage: Stage, every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often it is cut while many are under way: done twice, a store would meet itself."""
-    monkeypatch.setattr(Channel, "expects_restart", lambda _: True)
+    monkeypatch.setattr(SessionRules, "expects_restart", lambda *_: True)
     monkeypatch.setattr(limits, "REQUESTS_IN_FLIGHT_MAX", 5)
     monkeypatch.setattr(limits, "RECONNECT_PAUSE_SECONDS_MAX", 0.001)
 
@@ -256,7 +257,7 @@ def test_idle_connection_that_died(stage: Stage) -> None:
             await until(lambda: all(link.error for link in links))
             await store(client, "b", LARGE)
             assert (await client.tiers.get("a")).tokens == 1
-            assert not {*links} & client._channel._open
+            assert not {*links} & {*client._channel._open}
 
     run(main())
 
@@ -404,7 +405,7 @@ def test_no_descriptor_for_a_connection(address: str, project: str, monkeypatch:
         raise OSError(errno.EMFILE, "too many open files")
 
     async def main(client: aio.Client) -> None:
-        monkeypatch.setattr("stepwell.transport.frame_socket.dial", dial)
+        monkeypatch.setattr(SYSTEM, "dial", dial)
         with pytest.raises(OSError, match="too many open files"):
             await store(client, "a", LARGE)
 

@@ -158,7 +158,7 @@ def test_large_bodies_have_connections_of_their_own(address: str, project: str) 
         found = await client.tiers.get_many(bodies)
         assert {name: bytes(each.body) for name, each in found.items()} == bodies
         assert 1 < len(client._channel._open) <= 1 + limits.UPLOADING_CONNECTIONS_MAX
-        assert {*client._channel._idle} < client._channel._open
+        assert {*client._channel._idle} < {*client._channel._open}
 
     with_client(main, address, project)
 

@@ -23,7 +23,7 @@ from stepwell.protocol.messages import (
     SegmentsAdded,
     WatchLagged,
 )
-from stepwell.transport.address import listen, private_directory
+from stepwell.transport.address import dial, listen, private_directory
 from stepwell.transport.frame_socket import FrameSocket
 from tests.support.event_loops import run, ticks, until
 
@@ -58,7 +58,7 @@ def linked() -> Iterator[tuple[AsyncConnection, Peer]]:
     address = directory / "s"
     try:
         with listen(str(address)) as listener:
-            link = AsyncConnection(str(address), ignore, asyncio.get_running_loop())
+            link = AsyncConnection(dial(str(address), 0.0), ignore, asyncio.get_running_loop())
             connection, _ = listener.accept()
         with connection:
             yield link, Peer(connection)
@@ -248,6 +248,6 @@ def test_path_is_given_back(tmp_path: Path) -> None:
 
     async def main() -> None:
         with pytest.raises(sw.RuntimeLost):
-            AsyncConnection(str(tmp_path / "nobody"), ignore, asyncio.get_running_loop())
+            AsyncConnection(dial(str(tmp_path / "nobody"), 0.0), ignore, asyncio.get_running_loop())
 
     run(main())

@@ -15,6 +15,7 @@ from stepwell.protocol.messages import Welcome
 from stepwell.testing import Clock, LocalRuntime
 from tests.support.client.sessions import act, executing, fragment, in_threads
 from tests.support.managers import served
+from tests.support.peers import kernel_socket
 from tests.support.processes import in_forked_child, run_all
 from tests.support.wait import eventually
 
@@ -161,7 +162,7 @@ def test_connection_lost_while_idle_is_replaced() -> None:
             client.status,
         ):
             for connection in [*stage.loop._connections.values()]:
-                connection.peer._socket.shutdown(2)
+                kernel_socket(connection.peer).shutdown(2)
             eventually(lambda: stage.peers == 0)
             lose()
             assert client.session_id == session_id
@@ -172,7 +173,7 @@ def test_lease_survives_a_lost_connection() -> None:
     with served() as stage, sw.connect(stage.address, projects=["p"]) as client:
         plan = executing(client, "act", "p")
         for connection in [*stage.loop._connections.values()]:
-            connection.peer._socket.shutdown(2)
+            kernel_socket(connection.peer).shutdown(2)
         eventually(lambda: stage.peers == 0)
         assert client.plans.get_plan(plan.plan_id).lease == plan.lease
         assert str(client.plans.complete_execute(plan.plan_id).position) == "execute/complete"
@@ -205,9 +206,9 @@ def test_encoding_failure_keeps_the_connection() -> None:
         (before,) = client._channel.connections._open
         with pytest.raises(sw.InvalidArgument, match="lone surrogate"):
             client.tiers.get("\ud800")
-        assert client._channel.connections._open == {before}
+        assert client._channel.connections._open == {before: None}
         assert client.tiers.metrics().hot.entries == 0
-        assert client._channel.connections._open == {before}
+        assert client._channel.connections._open == {before: None}
 
 
 def test_closing_gives_up_the_leases_at_once() -> None:

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stepwell.manager import sessions
+from stepwell.transport.kernel import Kernel
 from tests.support.manager.peers import Clock, joined
 from tests.support.manager.tasks import following, joined_worker, no_pidfd_of_ours
 from tests.support.managers import Stage, staged
@@ -26,7 +26,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def unkillable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers that are played by the test: their end must not be its own."""
-    monkeypatch.setattr(sessions, "_pidfd", no_pidfd_of_ours)
+    monkeypatch.setattr(Kernel, "open_pidfd", no_pidfd_of_ours)
 
 
 @pytest.fixture

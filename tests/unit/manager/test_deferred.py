@@ -2,7 +2,6 @@
 
 import errno
 import os
-import select
 
 import pytest
 
@@ -24,6 +23,7 @@ from stepwell.protocol.messages import (
     UploadGranted,
     ViewOpened,
 )
+from stepwell.transport.kernel import Poller
 from tests.support.manager.peers import (
     ORIGIN,
     Clock,
@@ -46,7 +46,7 @@ from tests.support.peers import RawPeer, frame, store
 class Patient:
     """Stands before the epoll: keeps how long the loop would have slept and what it found, and never sleeps."""
 
-    def __init__(self, epoll: select.epoll) -> None:
+    def __init__(self, epoll: Poller) -> None:
         self._epoll = epoll
         self.polls: list[tuple[float, int]] = []
         self.register, self.modify, self.unregister = epoll.register, epoll.modify, epoll.unregister

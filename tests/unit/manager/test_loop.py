@@ -16,7 +16,6 @@ from stepwell.domain.replies import FragmentPlaced, PlanFound, Reply
 from stepwell.domain.state import State
 from stepwell.domain.tiers.commands import DeleteFragment, GetFragment, GetMetrics, ListFragments, StoreFragment
 from stepwell.domain.verdict import DECIDERS, Decider, Origin, Verdict
-from stepwell.manager import acceptor
 from stepwell.manager.state_owner import StateBroken
 from stepwell.protocol.framing import HEADER, Framer
 from stepwell.protocol.messages import (
@@ -34,6 +33,7 @@ from stepwell.protocol.messages import (
     Welcome,
 )
 from stepwell.transport.address import Credentials
+from stepwell.transport.kernel import Kernel
 from tests.support.manager.peers import ORIGIN, Clock, answered, ask, gone, joined
 from tests.support.managers import ENCODING, EPOCH, Stage, staged
 from tests.support.peers import LARGE_METADATA, RawPeer, frame, framed, request_ids, store
@@ -266,7 +266,7 @@ def test_hello_is_said_once(stage: Stage) -> None:
 
 def test_other_users_are_turned_away(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel says whose process it is, and a stranger gets no word."""
-    monkeypatch.setattr(acceptor, "credentials", lambda _: Credentials(1, os.geteuid() + 1, 0))
+    monkeypatch.setattr(Kernel, "credentials", lambda *_: Credentials(1, os.geteuid() + 1, 0))
     with RawPeer(stage.address) as stranger:
         stranger.send(Hello(VERSION, "stranger"))
         stage.turn()
@@ -626,7 +626,7 @@ def test_dead_process_ends_its_session(stage: Stage) -> None:
     pid = fork(wait_to_be_told)
     with joined(stage, "other") as other, pytest.MonkeyPatch.context() as patch:
         who = Credentials(pid, os.geteuid(), os.getegid())
-        patch.setattr(acceptor, "credentials", lambda _: who)
+        patch.setattr(Kernel, "credentials", lambda *_: who)
         first, second = joined(stage, "owner"), joined(stage, "owner")
         started_plan(stage, first)
         os.write(writer, b"x")
@@ -644,7 +644,7 @@ def test_process_that_cannot_be_seen_has_a_session_all_the_same(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     """Without a pidfd the end of its connections is what tells, and the grace behind it."""
-    monkeypatch.setattr(acceptor, "credentials", lambda _: Credentials(2**30, os.geteuid(), 0))
+    monkeypatch.setattr(Kernel, "credentials", lambda *_: Credentials(2**30, os.geteuid(), 0))
     with joined(stage, "a") as peer:
         assert isinstance(ask(stage, peer, store("a"))[0], CommandResult)
     stage.turn_until(lambda: stage.peers == 0)

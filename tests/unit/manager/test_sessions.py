@@ -10,10 +10,9 @@ import pytest
 
 from stepwell import limits
 from stepwell.errors import Busy
-from stepwell.manager import sessions
-from stepwell.manager.acceptor import descriptor_bounds
-from stepwell.manager.sessions import SessionTable, process_identity
+from stepwell.manager.sessions import SessionTable
 from stepwell.storage.store import SessionRow
+from stepwell.transport.kernel import Kernel
 from tests.support.processes import fork
 
 GONE = 2**30
@@ -92,15 +91,15 @@ def test_shortage_is_not_an_invisible_process(
 
 def test_process_that_is_gone_has_no_identity() -> None:
     """And no pidfd; that is no shortage."""
-    assert process_identity(GONE) == ""
-    assert sessions._pidfd(GONE) is None
+    assert Kernel().process_identity(GONE) == ""
+    assert Kernel().open_pidfd(GONE) is None
 
 
 def test_restored_sessions() -> None:
     """Those of living processes are watched, those of dead ones end at once, and what cannot be known has the grace."""
     child = fork(lambda: None)
     os.waitpid(child, 0)
-    mine, parents = process_identity(os.getpid()), process_identity(os.getppid())
+    mine, parents = Kernel().process_identity(os.getpid()), Kernel().process_identity(os.getppid())
     rows = [
         SessionRow("mine", None, os.getpid(), mine),
         SessionRow("mine too", None, os.getpid(), mine),
@@ -122,4 +121,4 @@ def test_restored_sessions() -> None:
 def test_bounds_follow_from_the_limit(monkeypatch: pytest.MonkeyPatch, soft: int, bound: int) -> None:
     """Half of the descriptors is left for the store, the memory and its passing; -1 is no limit."""
     monkeypatch.setattr("resource.getrlimit", lambda _: (soft, soft))
-    assert descriptor_bounds() == (bound, bound)
+    assert Kernel().descriptor_bounds() == (bound, bound)

@@ -120,9 +120,33 @@ def test_defect_in_a_transaction_ends_the_owner_too(owner: StateOwner, monkeypat
         owner.execute_all([StoreFragment("p", "a", b"x", 1)], ORIGIN)
 
 
-def test_clock_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def machine_clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """The machine's clocks, in milliseconds: `wall`, which may be set, and `monotonic`."""
+    now = {"wall": 5.0, "monotonic": 1_000.0}
+    monkeypatch.setattr(time, "time_ns", lambda: int(now["wall"] * 1_000_000))
+    monkeypatch.setattr(time, "monotonic", lambda: now["monotonic"] / 1000)
+    return now
+
+
+def test_clock_never_goes_back(machine_clock: dict[str, float]) -> None:
     """Whatever happens to the machine's clock."""
-    moments = iter([5_000_000, 3_000_000, 6_000_000])
-    monkeypatch.setattr(time, "time_ns", lambda: next(moments))
     clock = StateClock()
-    assert [clock.now_ms() for _ in range(3)] == [5, 5, 6]
+    shown = [clock.now_ms()]
+    for wall in (3.0, 6.0):
+        machine_clock["wall"] = wall
+        shown.append(clock.now_ms())
+    assert shown == [5, 5, 6]
+
+
+def test_clock_never_stands_still(machine_clock: dict[str, float]) -> None:
+    """A machine's clock that was set back an hour delays no lease and no deadline."""
+    clock = StateClock(latest_ms=3_600_000)
+    assert clock.now_ms() == 3_600_000
+    machine_clock["monotonic"] += 250
+    machine_clock["wall"] += 250
+    assert clock.now_ms() == 3_600_250
+    machine_clock["wall"] = 4_000_000
+    assert clock.now_ms() == 4_000_000
+    machine_clock["monotonic"] += 10
+    assert clock.now_ms() == 4_000_010

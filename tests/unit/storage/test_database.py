@@ -18,13 +18,14 @@ from stepwell.domain.plans.model import PlanState
 from stepwell.errors import StartFailed, StepwellError, StoreDamaged, StoreFailed
 from stepwell.manager.process import Settings
 from stepwell.manager.process import open_store as open_for
-from stepwell.storage import database, sqlite
+from stepwell.storage import store_files
 from stepwell.storage.backup import back_up
 from stepwell.storage.body_reader import BodyFile
 from stepwell.storage.database import translated_errors
 from stepwell.storage.directory import DATABASE, LOCK, DataDirectory
 from stepwell.storage.sqlite import SqliteStore
 from stepwell.storage.store import Durability
+from stepwell.storage.store_files import StoreFiles
 from tests.support.manager.peers import Clock
 from tests.support.memory.bodies import noise
 from tests.support.storage.state import NOON_MS, copy_database, durable_state, fill, kept, open_store, staged_on
@@ -43,8 +44,7 @@ def boot(monkeypatch: pytest.MonkeyPatch) -> Boot:
     """Starts the machine anew, as far as a store can tell."""
 
     def start(name: str) -> None:
-        for module in (database, sqlite):
-            monkeypatch.setattr(module, "boot_id", lambda: name)
+        monkeypatch.setattr(store_files, "boot_id", lambda: name)
 
     return start
 
@@ -197,7 +197,7 @@ class TestAnotherBoot:
 
 def epoch_of(directory: Path, durability: Durability) -> str:
     """That of a run which begins and ends there."""
-    with closing(SqliteStore(DataDirectory(directory, "test"), durability, "estimate")) as store:
+    with closing(SqliteStore(StoreFiles(DataDirectory(directory, "test")), durability, "estimate")) as store:
         store.load()
         store.start_writing()
         return store.epoch

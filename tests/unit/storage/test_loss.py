@@ -13,8 +13,9 @@ import pytest
 
 from stepwell import limits
 from stepwell.errors import StartFailed, StoreDamaged, StoreFailed
+from stepwell.manager.check import doctor
 from stepwell.manager.check.doctor import Check, examine
-from stepwell.storage import database, sqlite
+from stepwell.storage import store_files
 from stepwell.storage.backup import back_up
 from stepwell.storage.database import open_to_read
 from stepwell.storage.directory import DATABASE
@@ -215,7 +216,7 @@ def test_commits_that_were_never_synced(tmp_path: Path, monkeypatch: pytest.Monk
         (tmp_path / MARK).unlink()
     with pytest.raises(StoreDamaged):
         start(tmp_path)
-    for module in (database, sqlite):
+    for module in (doctor, store_files):
         monkeypatch.setattr(module, "boot_id", lambda: "another")
     assert examine(tmp_path, lambda _encoding: None).problems == [
         each for each in examine(tmp_path, lambda _encoding: None).problems if not each.startswith("commits")

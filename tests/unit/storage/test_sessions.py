@@ -16,8 +16,8 @@ from stepwell.domain.plans.commands import CompletePhase, CreateAction, StartPha
 from stepwell.domain.plans.model import Lease, Phase, PlanState, ProjectLink
 from stepwell.domain.replies import PlanFound
 from stepwell.domain.tiers.commands import DeleteFragment
-from stepwell.manager.sessions import process_identity
 from stepwell.protocol.messages import Goodbye, Refusal, Request
+from stepwell.transport.kernel import Kernel
 from tests.support.manager.peers import Clock
 from tests.support.managers import Stage
 from tests.support.peers import RawPeer, store
@@ -149,7 +149,8 @@ class TestSessions:
         with joined(tmp_path) as (stage, peer):
             start(stage, peer)
         with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-            tamper(tmp_path, f"UPDATE sessions SET pid = {other.pid}, process = '{process_identity(other.pid)}'")  # noqa: S608
+            identity = Kernel().process_identity(other.pid)
+            tamper(tmp_path, f"UPDATE sessions SET pid = {other.pid}, process = '{identity}'")  # noqa: S608
             with staged_on(tmp_path) as stage:
                 stage.turn(3)
                 assert is_processing(stage)

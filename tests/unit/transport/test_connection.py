@@ -18,7 +18,7 @@ from stepwell.domain.tiers.commands import StoreFragment
 from stepwell.errors import Busy, OutcomeUnknown, RuntimeLost
 from stepwell.protocol.codec import encode_frame
 from stepwell.protocol.messages import AskStatus, Refusal, Rejected, Request
-from stepwell.transport.address import listen, private_directory
+from stepwell.transport.address import dial, listen, private_directory
 from stepwell.transport.connection import Connection
 from tests.support.peers import frame
 
@@ -37,7 +37,7 @@ def listener() -> Iterator[socket.socket]:
 
 @pytest.fixture
 def connection(listener: socket.socket) -> Iterator[Connection]:
-    made = Connection(str(Path(listener.getsockname())))
+    made = Connection(dial(str(Path(listener.getsockname()))))
     yield made
     made.close()
 
@@ -144,7 +144,7 @@ def test_answer_is_found_whether_we_look_for_it_or_not(
 ) -> None:
     """Not looked for, looked for in vain, and found while looking: it is the same answer."""
     monkeypatch.setattr(limits, "SPIN_SECONDS", seconds)
-    connection = Connection(str(Path(listener.getsockname())))
+    connection = Connection(dial(str(Path(listener.getsockname()))))
     accepted, _ = listener.accept()
     with accepted:
         for _ in range(3):

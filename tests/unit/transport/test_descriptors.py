@@ -17,10 +17,10 @@ import pytest
 from stepwell import limits
 from stepwell.errors import InvalidArgument, OutcomeUnknown, ProtocolError
 from stepwell.protocol.messages import AskStatus, Refusal, Rejected
-from stepwell.transport.address import listen, private_directory
+from stepwell.transport.address import dial, listen, private_directory
 from stepwell.transport.connection import Connection
 from stepwell.transport.peer import Peer
-from tests.support.peers import frame
+from tests.support.peers import frame, kernel_socket
 from tests.support.processes import descriptors
 from tests.support.seeds import seeded
 
@@ -39,7 +39,7 @@ def ends() -> Iterator[Ends]:
     """Both ends of one connection, on which little fits at a time."""
     directory = private_directory()
     with listen(str(directory / "s")) as listener:
-        connection = Connection(str(directory / "s"))
+        connection = Connection(dial(str(directory / "s")))
         accepted, _ = listener.accept()
     accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENDING_BYTES_MIN)
     peer = Peer(accepted, now_s=0.0)
@@ -223,7 +223,7 @@ class Overloaded(socket.socket):
 def test_kernel_that_takes_no_more_descriptors_ends_the_peer(ends: Ends) -> None:
     """What was before them has gone; the frame is not sent without them; closing lets go of them."""
     before = descriptors_open()
-    ends.peer._socket = Overloaded(fileno=ends.peer._socket.detach())
+    ends.peer._socket = Overloaded(fileno=kernel_socket(ends.peer).detach())
     send(ends.peer, numbered(1))
     send(ends.peer, numbered(2), ["two"])
     ends.peer.flush(now_s=1.0)
@@ -286,7 +286,7 @@ def test_descriptors_that_come_while_sending_are_kept(ends: Ends) -> None:
         readable.register(ends.peer, select.POLLIN)
         while len(received) < len(body):
             readable.poll(10_000)
-            received.extend(ends.peer._socket.recv(1 << 20))
+            received.extend(kernel_socket(ends.peer).recv(1 << 20))
 
     thread = threading.Thread(target=take_all)
     thread.start()

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
-from ulid import ULID
 
 from stepwell import limits
 from stepwell.client.api.entry_diff import entry_diff
@@ -83,7 +82,7 @@ class ChangesetCalls(Service):
     @method
     def start_changeset(self) -> Call[str]:
         """Open a changeset, make it the active one of this context, and return its id."""
-        command = StartChangeset(self.plan_id, self.context_id, str(ULID()), self._lease_token())
+        command = StartChangeset(self.plan_id, self.context_id, self.session.new_id(), self._lease_token())
         return Call(command, lambda answered: answered.reply.changeset.changeset_id)
 
     @method
@@ -193,7 +192,7 @@ class ChangesetApi(ChangesetCalls, BlockingService):
         super().__init__(session)
         self.plan_id = plan_id
         self.lease = lease
-        self._serial = str(ULID())
+        self._serial = self.session.new_id()
 
     @property
     def context_id(self) -> str:

@@ -16,8 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ulid import ULID
-
 from stepwell import limits
 from stepwell.client.api.plan_leases import plan_of, project_links
 from stepwell.client.api.service import BlockingService, BufferedService, method
@@ -140,7 +138,7 @@ class PlanCalls(SubplanCalls):
         It raises `ActionUnavailable` if the action is archived, or is not reusable and was used.
         """
         command = UseAction(
-            plan_id=str(ULID()),
+            plan_id=self.session.new_id(),
             action_name=name,
             project_links=project_links(projects),
             arguments=dict(arguments or {}),
@@ -167,7 +165,7 @@ class PlanCalls(SubplanCalls):
         of `start_execute`.
         """
         command = BeginPlan(
-            plan_id=str(ULID()),
+            plan_id=self.session.new_id(),
             action_name=action.name if isinstance(action, Action) else action,
             project_links=project_links(projects),
             arguments=dict(arguments or {}),
@@ -378,7 +376,7 @@ class PlanCalls(SubplanCalls):
         """Add a decision to the plan's tree of decisions. A revert supersedes the ones after the last checkpoint."""
         command = RecordDecision(
             plan_id=plan_id,
-            decision_id=str(ULID()),
+            decision_id=self.session.new_id(),
             lease=self._lease_token(plan_id, lease),
             question=question,
             choice=choice,

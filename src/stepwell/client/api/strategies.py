@@ -19,7 +19,7 @@ from stepwell import limits
 from stepwell.client.api.views import View, Views
 from stepwell.client.session.calls import Call
 from stepwell.client.session.session import Session
-from stepwell.client.session.task_futures import OnProgress, TaskFuture, TaskFutures, new_task_id
+from stepwell.client.session.task_futures import OnProgress, TaskFuture, TaskFutures
 from stepwell.domain.replies import StrategiesFound
 from stepwell.domain.tasks.commands import ListStrategies, ReleaseWorker, ReportDeath, SubmitTask
 from stepwell.errors import InvalidArgument, NotFound
@@ -97,7 +97,7 @@ class StrategyService:
         """
         until_s = None if timeout is None else time.monotonic() + timeout
         terms = _terms(priority, deadline_s)
-        commands = [_command(name, StrategyTask(request, request.budget_tokens), terms) for request in requests]
+        commands = [self._command(name, StrategyTask(request, request.budget_tokens), terms) for request in requests]
         return _results(self._tasks.submit_many(commands, result_decoder.decode), until_s)
 
     def submit_jobs(self, name: str, project: str, payloads: Iterable[bytes]) -> Sequence[Future[bytes]]:
@@ -105,7 +105,7 @@ class StrategyService:
 
         Return the futures of the raw results. Payload and result are a matter between the caller and the job.
         """
-        commands = [SubmitTask(new_task_id(), name, (project,), payload) for payload in payloads]
+        commands = [SubmitTask(self._session.new_id(), name, (project,), payload) for payload in payloads]
         return self._tasks.submit_many(commands, bytes)
 
     def report_death(self, pid: int, evidence: str) -> None:
@@ -121,11 +121,24 @@ class StrategyService:
         """End the thread that receives outcomes. Futures without an outcome get `RuntimeLost`."""
         self._tasks.close()
 
+    def _command(self, name: str, work: StrategyTask, terms: _TaskTerms) -> SubmitTask:
+        """Return the command that submits a task; `InvalidArgument` if the request is too large for a message.
+
+        The payload is encoded once, here, in the format that the workers decode.
+        """
+        payload = encoder.encode(work)
+        if len(payload) > limits.TASK_PAYLOAD_BYTES_MAX:
+            raise InvalidArgument(
+                f"the request has {plural(len(payload), 'byte')}, at most 512 KiB are allowed: ask for less"
+            )
+        projects = tuple(work.request.projects)
+        return SubmitTask(self._session.new_id(), name, projects, payload, terms.priority, terms.deadline_ms)
+
     def _submit(
         self, name: str, work: StrategyTask, terms: _TaskTerms, on_progress: OnProgress | None = None
     ) -> TaskFuture[StrategyResult]:
         """Submit one task, and return its future."""
-        return self._tasks.submit(_command(name, work, terms), result_decoder.decode, on_progress)
+        return self._tasks.submit(self._command(name, work, terms), result_decoder.decode, on_progress)
 
     def _submit_parts(
         self, name: str, work: StrategyTask, parts: int, terms: _TaskTerms, on_progress: OnProgress | None
@@ -226,20 +239,6 @@ class _MergedFuture(Future[StrategyResult]):
 def _terms(priority: int, deadline_s: float | None) -> _TaskTerms:
     """Return the terms of a task; without a deadline the default one, and never less than a millisecond."""
     return _TaskTerms(priority, limits.TASK_DEADLINE_MS if deadline_s is None else max(1, round(deadline_s * 1000)))
-
-
-def _command(name: str, work: StrategyTask, terms: _TaskTerms) -> SubmitTask:
-    """Return the command that submits a task; `InvalidArgument` if the request is too large for a message.
-
-    The payload is encoded once, here, in the format that the workers decode.
-    """
-    payload = encoder.encode(work)
-    if len(payload) > limits.TASK_PAYLOAD_BYTES_MAX:
-        raise InvalidArgument(
-            f"the request has {plural(len(payload), 'byte')}, at most 512 KiB are allowed: ask for less"
-        )
-    projects = tuple(work.request.projects)
-    return SubmitTask(new_task_id(), name, projects, payload, terms.priority, terms.deadline_ms)
 
 
 def _share_of(work: StrategyTask, part: int, parts: int) -> StrategyTask:

@@ -10,7 +10,6 @@ falls too far behind gets `EventsMissed` and goes on from there.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
@@ -96,6 +95,7 @@ class Watch:
 
     def __init__(self, channel: Channel, since: int | None, projects: tuple[str, ...] | None) -> None:
         self._cursor = WatchCursor(since, projects)
+        self._monotonic = channel.environment.monotonic
         self._push = PushConnection(channel, self._subscribe)
         self._receive_lock = threading.Lock()
         self._close_lock = threading.Lock()
@@ -123,7 +123,7 @@ class Watch:
 
     def get(self, timeout_s: float | None = None) -> AnyEvent | None:
         """Return the next event; None if none arrives in time, or the watch is closed."""
-        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        until_s = None if timeout_s is None else self._monotonic() + timeout_s
         with self._receive_lock:
             while not self._is_closed:
                 if (event := self._cursor.pop()) is not None:

@@ -81,7 +81,7 @@ class BodyReader:
                 database = self._channel.welcome.database
                 if database is None:
                     raise BodyGone("the manager has no database to read from")
-                self._file = BodyFile(database)
+                self._file = self._channel.environment.open_bodies(database)
             return self._file
 
 

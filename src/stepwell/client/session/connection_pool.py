@@ -2,70 +2,39 @@
 
 A connection carries one call at a time, so it needs no lock of its own. In a forked child the inherited connections are
 closed unused and a new session begins; the parent does not notice.
-
-The manager forgets a session that has had no connection for its grace period, and begins it anew with the next Hello.
-The session then has a new *generation*. Each connection stores the generation in which it was welcomed, because a write
-that may have arrived in an earlier generation must not be sent again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import threading
-from collections.abc import Callable
-from typing import Protocol, assert_never
-
-from ulid import ULID
+from typing import assert_never
 
 from stepwell import limits
-from stepwell.errors import Busy, HistoryLost, OutcomeUnknown, ProtocolError, RuntimeLost, StepwellError
+from stepwell.client.session.environment import Environment
+from stepwell.client.session.session_rules import SessionConnection, SessionRules, Unreachable
+from stepwell.errors import HistoryLost, RuntimeLost, StepwellError
 from stepwell.memory.reader.mappings import Mappings
 from stepwell.protocol.messages import (
-    VERSION,
-    Events,
     Goodbye,
     Hello,
     ManagerEnded,
     ManagerMessage,
     OutOfBand,
-    Rejected,
-    Response,
     SegmentsAdded,
     SegmentsRetired,
-    Status,
-    ViewOpened,
-    Welcome,
 )
 from stepwell.transport.connection import Connection
 from stepwell.transport.frame_socket import FrameSocket, OnOutOfBand
 
 
-class Unreachable(Exception):
-    """No connection can be made. `is_final` says that another attempt would fail in the same way.
-
-    It is internal: the channel turns it into a pause, or raises its `error` to the caller.
-    """
-
-    def __init__(self, error: StepwellError | OSError, *, is_final: bool) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.is_final = is_final
-
-
-class SessionConnection(Protocol):
-    """A connection on which the session was welcomed; blocking or asynchronous."""
-
-    generation: int  # of the session, when it was welcomed on this connection
-    seen_before: int  # the highest revision that the session had seen before it said Hello on this connection
-    is_used: bool  # carried a call before, and may have died while it was idle
-
-
 class PooledConnection(Connection):
     """A blocking connection on which the session was welcomed."""
 
-    def __init__(self, address: str, timeout_s: float | None, on_out_of_band: OnOutOfBand) -> None:
-        super().__init__(address, timeout_s, on_out_of_band=on_out_of_band)
+    def __init__(self, connected: socket.socket, on_out_of_band: OnOutOfBand) -> None:
+        super().__init__(connected, on_out_of_band=on_out_of_band)
         self.generation = 0
         self.seen_before = 0
         self.is_used = False
@@ -77,71 +46,39 @@ class ConnectionPool:
     At most `limits.CONNECTIONS_PER_CLIENT_MAX` are open; further calls wait for one. A few stay open when idle.
 
     Locks: `_lock` protects the sets and counters and is never held during I/O. `_connect_lock` lets one thread at a
-    time dial and say Hello, so that many threads do not all dial a manager that is away. `_admit_lock` orders welcomes,
-    also those of asynchronous connections.
+    time dial and say Hello, so that many threads do not all dial a manager that is away.
     """
 
-    def __init__(self, address: str, projects: tuple[str, ...] | None, mappings: Mappings) -> None:
-        self.address = address
-        self._projects = projects
+    def __init__(self, rules: SessionRules, mappings: Mappings, environment: Environment) -> None:
+        self._rules = rules
         self._mappings = mappings
-        self._on_expiry: list[Callable[[], None]] = []
+        self._environment = environment
         self._begin()
 
     def _begin(self) -> None:
-        """Begin a new session, without connections and with new locks."""
-        self.session_id = str(ULID())
-        self.welcome: Welcome | None = None  # the last one
-        self.ended_by: StepwellError | None = None  # the reason for which the last manager ended, if it told
-        self._is_closed = False
-        self._closed = threading.Event()  # set with `_is_closed`, for threads that pause between two attempts
+        """Begin without connections and with new locks; a closed pool stays closed."""
+        self._closed = threading.Event()  # set when the session is closed, for threads that pause between attempts
+        if self._rules.is_closed:
+            self._closed.set()
         self._idle: list[PooledConnection] = []
-        self._open: set[PooledConnection] = set()  # idle or in use
+        self._open: dict[PooledConnection, None] = {}  # idle or in use, in the order in which they were opened
         self._opening = 0  # connections that are being made
         self._waiting = 0  # threads that wait for a connection
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._connect_lock = threading.Lock()
-        self._admit_lock = threading.Lock()
-        self._seen = 0  # the highest revision in an answer; `_seen_lock` is held to raise it
-        self._seen_lock = threading.Lock()
-        self._lost: HistoryLost | None = None  # set once: then this session is over
         self._being_greeted: PooledConnection | None = None  # for `close`, which interrupts a Hello that hangs
 
     def in_forked_child(self) -> None:
-        """Close the inherited connections and begin a new session; a closed pool stays closed.
+        """Close the inherited connections.
 
         The parent's locks are replaced, because another of its threads may have held one during the fork.
         """
-        was_closed = self._is_closed
         for connection in self._open:
             connection.close()
         if self._being_greeted is not None:
             self._being_greeted.close()
         self._begin()
-        if was_closed:
-            self._is_closed = True
-            self._closed.set()
-
-    def note_answer(self, answer: ManagerMessage) -> None:
-        """Note the revision of an answer or of events, with which a later welcome is compared.
-
-        Any thread may call it. The results of a response are in the order of their revisions.
-        """
-        if isinstance(answer, Response):
-            if answer.results:
-                self._note_revision(answer.results[-1].revision)
-        elif isinstance(answer, Status | ViewOpened | Events):
-            self._note_revision(answer.revision)
-
-    def _note_revision(self, revision: int) -> None:
-        if revision > self._seen:
-            with self._seen_lock:
-                self._seen = max(self._seen, revision)
-
-    def on_expiry(self, callback: Callable[[], None]) -> None:
-        """Register a callback for the moment at which the manager turns out to have forgotten the session."""
-        self._on_expiry.append(callback)
 
     def acquire_live(self) -> PooledConnection:
         """Return a connection that the manager has not closed, as far as the socket shows."""
@@ -158,7 +95,8 @@ class ConnectionPool:
         """
         with self._lock:
             while True:
-                self._require_open()
+                if self._rules.is_over:
+                    self._rules.require_open()
                 if self._idle:
                     return self._idle.pop()
                 if len(self._open) + self._opening < limits.CONNECTIONS_PER_CLIENT_MAX:
@@ -177,7 +115,7 @@ class ConnectionPool:
             with self._changed:
                 self._opening -= 1
                 if connection is not None:
-                    self._open.add(connection)
+                    self._open[connection] = None
                 self._changed.notify()
 
     def release(self, connection: PooledConnection) -> None:
@@ -187,7 +125,7 @@ class ConnectionPool:
         """
         connection.is_used = True
         with self._lock:
-            is_closed = self._is_closed
+            is_closed = self._rules.is_closed
             if not is_closed and (self._waiting or len(self._idle) < limits.IDLE_CONNECTIONS_MAX):
                 self._idle.append(connection)
                 if self._waiting:
@@ -201,19 +139,8 @@ class ConnectionPool:
         """Close a connection that is broken or in an unknown state."""
         connection.close()
         with self._changed:
-            self._open.discard(connection)
+            self._open.pop(connection, None)
             self._changed.notify()
-
-    def _require_open(self) -> None:
-        """Raise `Unreachable` if the pool is closed, or its session is over."""
-        if self._is_closed:
-            raise client_closed_error()
-        self._require_history()
-
-    def _require_history(self) -> None:
-        """Raise `Unreachable` if the manager has lost writes that this session has seen."""
-        if self._lost is not None:
-            raise Unreachable(HistoryLost(self._lost.message, **self._lost.details), is_final=True)
 
     def is_closed_within(self, seconds: float) -> bool:
         """Wait for at most `seconds`, and return True if the pool is closed by then."""
@@ -228,12 +155,13 @@ class ConnectionPool:
         over.
         """
         with self._changed:
-            if self._is_closed:
+            if self._rules.is_closed:
                 return
-            self._is_closed = True
+            self._rules.close()
             self._closed.set()
             idle, self._idle = self._idle, []
-            self._open.difference_update(idle)
+            for connection in idle:
+                self._open.pop(connection, None)  # none of a parent process is there
             self._changed.notify_all()
             is_cut_off = not idle and not self._open
         if (greeted := self._being_greeted) is not None:
@@ -263,17 +191,16 @@ class ConnectionPool:
         The caller holds `_connect_lock`. With `timeout_s` it is the connection for a goodbye, which a closed pool may
         still make. Without it, the pool must be open.
         """
-        try:
-            connection = PooledConnection(self.address, timeout_s, self.on_out_of_band)
-        except RuntimeLost as error:
-            raise Unreachable(error, is_final=False) from error
-        except OSError as error:  # for example, this process may open no more descriptors
-            raise Unreachable(error, is_final=True) from error
+        connection = PooledConnection(self.dial(timeout_s), self.on_out_of_band)
         self._being_greeted = connection
         try:
             if timeout_s is None:
-                self._require_open()  # `close` may have run before it could see `_being_greeted`
-            self.admit(connection, self._greet(connection))
+                self._rules.require_open()  # `close` may have run before it could see `_being_greeted`
+            try:
+                answer = connection.exchange(self.hello(connection))
+            except StepwellError as error:
+                raise self._rules.greeting_failed(error) from error
+            self.admit(connection, answer)
         except Unreachable as unreachable:
             if isinstance(unreachable.error, HistoryLost):
                 _say_goodbye(connection)  # ends this session at the manager, and no other
@@ -286,61 +213,22 @@ class ConnectionPool:
             self._being_greeted = None
         return connection
 
-    def _greet(self, connection: PooledConnection) -> ManagerMessage:
-        """Send Hello and return the answer."""
+    def dial(self, timeout_s: float | None) -> socket.socket:
+        """Return a connected socket, or raise `Unreachable`."""
         try:
-            return connection.exchange(self.hello(connection))
-        except StepwellError as error:
-            raise self.greeting_error(error) from error
+            return self._environment.dial(self._rules.address, timeout_s)
+        except RuntimeLost as error:
+            raise Unreachable(error, is_final=False) from error
+        except OSError as error:  # for example, this process may open no more descriptors
+            raise Unreachable(error, is_final=True) from error
 
     def hello(self, connection: SessionConnection) -> Hello:
-        """Return the first message of a new connection; it names the segments that are already mapped.
-
-        The highest revision that was seen is noted now, because other connections may see higher ones while the welcome
-        is on its way.
-        """
-        connection.seen_before = self._seen
-        return Hello(VERSION, self.session_id, self._projects, self._mappings.numbers)
-
-    def greeting_error(self, error: StepwellError) -> Unreachable:
-        """Return what an error during the greeting means: whether another attempt may succeed.
-
-        A manager that goes away during the greeting may come back. An answer that cannot be decoded is final.
-        """
-        if self._is_closed:
-            return client_closed_error()
-        if not isinstance(error, RuntimeLost | OutcomeUnknown):
-            return Unreachable(error, is_final=True)
-        lost = RuntimeLost(f"the manager at {self.address!r} went away while greeting")
-        lost.__cause__ = error
-        return Unreachable(lost, is_final=False)
+        """Return the first message of a new connection, blocking or asynchronous. Any thread may call it."""
+        return self._rules.hello(connection, self._mappings.numbers)
 
     def admit(self, connection: SessionConnection, answer: ManagerMessage) -> None:
         """Enter a connection whose Hello was answered, or raise `Unreachable`. Any thread may call it."""
-        with self._admit_lock:
-            self._admit(connection, _welcomed(answer))
-
-    def _admit(self, connection: SessionConnection, welcome: Welcome) -> None:
-        """Check epoch and generation of a welcome, and adopt it.
-
-        Another epoch is another manager without the state of the first: the client must connect anew. A revision
-        before one that this session has seen means that writes are lost: the session is over for good, also when the
-        manager has caught up. Another generation means that the session was forgotten, with its leases.
-        """
-        known = self.welcome
-        self._require_history()
-        if known is not None and welcome.epoch != known.epoch:
-            gone = RuntimeLost("the manager was replaced by another one, and its state is gone: connect anew")
-            raise Unreachable(gone, is_final=True)
-        if known is not None and welcome.revision < connection.seen_before:
-            self._lost = history_lost_error(connection.seen_before, welcome)
-            self._require_history()
-        if known is not None and welcome.generation != known.generation:
-            for callback in self._on_expiry:
-                callback()
-        self._note_revision(welcome.revision)
-        connection.generation = welcome.generation
-        self.welcome, self.ended_by = welcome, None
+        welcome = self._rules.welcomed(connection, answer)
         self._mappings.retain_only(welcome.segments)
 
     def on_out_of_band(self, connection: FrameSocket, message: OutOfBand) -> None:
@@ -361,40 +249,9 @@ class ConnectionPool:
             case SegmentsRetired():
                 self._mappings.retire(message.segments)
             case ManagerEnded():
-                self.ended_by = message.refusal.error()
-                raise OutcomeUnknown(f"the manager ended before it answered: {self.ended_by.message}")
+                raise self._rules.manager_ended(message.refusal)
             case _:
                 assert_never(message)
-
-
-def _welcomed(answer: ManagerMessage) -> Welcome:
-    """Return the welcome; raise `Unreachable` for any other answer. Only a busy manager is worth another attempt."""
-    match answer:
-        case Welcome():
-            return answer
-        case Rejected():
-            refusal = answer.refusal.error()
-            raise Unreachable(refusal, is_final=not isinstance(refusal, Busy))
-        case _:
-            kind = type(answer).__name__
-            raise Unreachable(ProtocolError(f"the manager answered Hello with {kind}"), is_final=True)
-
-
-def history_lost_error(seen: int, welcome: Welcome) -> HistoryLost:
-    """Return the error of a session that has seen a higher revision than the manager has."""
-    return HistoryLost(
-        f"the manager has lost writes: it is at revision {welcome.revision}, and this client has seen revision {seen} "
-        f"of the same epoch {welcome.epoch}. Its data directory was damaged or replaced by an older one: see "
-        "`stepwell doctor`. This session is over: connect anew, and read the state",
-        seen=seen,
-        found=welcome.revision,
-        epoch=welcome.epoch,
-    )
-
-
-def client_closed_error() -> Unreachable:
-    """Return the error of a call on a client that its own program has closed."""
-    return Unreachable(RuntimeLost("this client is closed: connect anew"), is_final=True)
 
 
 def _say_goodbye(connection: PooledConnection) -> None:

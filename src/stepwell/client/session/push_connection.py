@@ -10,13 +10,11 @@ from __future__ import annotations
 import os
 import select
 import threading
-import time
 from collections.abc import Callable
 from typing import NoReturn
 
 from stepwell import limits
 from stepwell.client.session.channel import Channel
-from stepwell.client.session.pending_requests import PendingRequest
 from stepwell.errors import OutcomeUnknown, RuntimeLost
 from stepwell.protocol.messages import ClientMessage, ManagerMessage
 from stepwell.transport.connection import Connection
@@ -33,6 +31,7 @@ class PushConnection:
 
     def __init__(self, channel: Channel, subscribe: Subscribe) -> None:
         self._channel = channel
+        self._monotonic = channel.environment.monotonic
         self._subscribe = subscribe
         self._connection: Connection | None = None
         self._lost_at_s: float | None = None  # when the connection broke that is being restored
@@ -49,14 +48,14 @@ class PushConnection:
             connection = self._connection or self.connect(until_s)
             if connection is None:
                 return None
-            timeout_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+            timeout_s = None if until_s is None else max(0.0, until_s - self._monotonic())
             try:
                 message = connection.receive_within(timeout_s, self._wake_fd)
             except OutcomeUnknown:
                 self.disconnect()
             else:
                 if message is not None:
-                    self._channel.connections.note_answer(message)
+                    self._channel.rules.answered(message)
                 return message
 
     def connect(self, until_s: float | None) -> Connection | None:
@@ -65,18 +64,18 @@ class PushConnection:
         If the manager is expected to restart, attempts go on for a bounded time since the connection was lost.
         Otherwise there is one attempt, and its error is raised.
         """
-        self._lost_at_s = self._lost_at_s or time.monotonic()
+        self._lost_at_s = self._lost_at_s or self._monotonic()
         while not self.is_closed:
             try:
                 connection = self._connect()
             except RuntimeLost as error:
-                if not should_reconnect(self._channel, self._lost_at_s, error):
+                if not self._channel.rules.should_resubscribe(self._lost_at_s, error, self._channel.observe()):
                     self._lost_at_s = None
                     raise
             else:
                 self._lost_at_s = None
                 return connection
-            if until_s is not None and time.monotonic() >= until_s:
+            if until_s is not None and self._monotonic() >= until_s:
                 return None
             closed = select.poll()  # `select.select` would refuse descriptors above 1023
             closed.register(self._wake_fd, select.POLLIN)
@@ -139,14 +138,4 @@ def give_up_subscription(channel: Channel, error: OutcomeUnknown) -> NoReturn:
     """Raise `RuntimeLost` for a manager that went away while it was asked for a subscription, which has no effect."""
     lost = RuntimeLost("the manager went away before it could be asked")
     lost.__cause__ = error
-    channel.give_up(PendingRequest(), lost)
-
-
-def should_reconnect(channel: Channel, lost_at_s: float, error: RuntimeLost) -> bool:
-    """Return True if another attempt to reach the manager may succeed.
-
-    An error without a cause is a statement (this client is closed, or the manager was replaced and its state is gone),
-    not a broken connection. So another attempt would fail in the same way.
-    """
-    in_time = time.monotonic() < lost_at_s + limits.RECONNECT_SECONDS_MAX
-    return in_time and channel.expects_restart() and error.__cause__ is not None
+    channel.give_up(lost)

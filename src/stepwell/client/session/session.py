@@ -21,7 +21,7 @@ from stepwell import limits
 from stepwell.client.session.body_reader import BodyReader
 from stepwell.client.session.calls import Call, LargeBody
 from stepwell.client.session.channel import Channel
-from stepwell.client.session.pending_requests import RequestFactory
+from stepwell.client.session.delivery import RequestFactory
 from stepwell.client.session.tokens import counter
 from stepwell.domain.commands import AnyCommand, AnyWrite
 from stepwell.errors import BodyGone, InvalidArgument, ProtocolError, StepwellError
@@ -52,12 +52,14 @@ class Session:
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self.bodies = BodyReader(channel)
-        self.leases: dict[str, int] = {}
-        channel.on_fork(self.leases.clear)
-        channel.connections.on_expiry(self.leases.clear)
+        self.leases = channel.rules.leases
 
     def __reduce__(self) -> tuple[object, ...]:
         raise InvalidArgument("services, contexts and batches stay in their process: send the client, or its address")
+
+    def new_id(self) -> str:
+        """Return an id that nothing else has, for what a command creates."""
+        return self.channel.environment.new_id()
 
     def project_or_default(self, given: str | None) -> str:
         """Return the given project or, for None, the only project of this session."""

@@ -19,7 +19,6 @@ from concurrent.futures import Future
 from typing import Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
-from ulid import ULID
 
 from stepwell import limits
 from stepwell.client.session.calls import Call
@@ -377,8 +376,3 @@ def _unknown_tasks(answer: ManagerMessage) -> Sequence[str]:
             raise answer.refusal.error()
         case _:
             raise ProtocolError(f"the manager answered FollowTasks with {type(answer).__name__}")
-
-
-def new_task_id() -> str:
-    """Return an id that no other task has."""
-    return str(ULID())

@@ -12,7 +12,6 @@ from typing import Final, Protocol, cast
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
-from ulid import ULID
 
 from stepwell import limits
 from stepwell.assembly import components, pipeline, replay
@@ -176,7 +175,7 @@ class ContextAssembly:
             return answer
         try:
             receipt_id = self._client.receipts.store(
-                str(ULID()), receipt.request.projects, receipt.request.query, encoded
+                self._client.session.new_id(), receipt.request.projects, receipt.request.query, encoded
             )
         except (TierFull, ResourceExhausted, Busy):
             return answer

@@ -13,7 +13,6 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
-from ulid import ULID
 
 from stepwell import limits
 from stepwell.client.api.changesets import ChangesetApi
@@ -270,7 +269,7 @@ def _call(
         lease=context.session.lease_token(context.plan_id, context.lease),
         path=path,
         version=version,
-        changeset_id=str(ULID()),
+        changeset_id=context.session.new_id(),
         resolution=resolution,
         body=0 if is_large else body,
         mode=content.mode if content else None,

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from ulid import ULID
-
 from stepwell import limits
 from stepwell.client.api.changesets import ChangesetApi
 from stepwell.client.api.plan_leases import plan_of
@@ -62,7 +60,7 @@ def merge_children(context: ChangesetApi) -> Plan:
         plan_id=plan.plan_id,
         lease=lease,
         children=tuple(child.plan_id for child in executed),
-        changeset_id=f"{_CHANGESET_PREFIX}{ULID()}",
+        changeset_id=f"{_CHANGESET_PREFIX}{context.session.new_id()}",
         conflicts=tuple(ConflictFound(path, child) for path, child in tree_merge.conflicts),
     )
     try:

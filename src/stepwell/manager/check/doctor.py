@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Struct, field
 
 from stepwell import limits
+from stepwell.boot import boot_id
 from stepwell.domain import invariants
 from stepwell.domain.events import AnyEvent
 from stepwell.domain.machine import note_packed_bytes
@@ -212,7 +213,7 @@ class _Examination:
         """Compare the database with its mark. A store that cannot be read is reported with the rows."""
         with self._check(Check.COMMITS) as findings:
             try:
-                problem = loss(Path(self._report.directory), self._db, self._mark)
+                problem = loss(Path(self._report.directory), self._db, self._mark, boot_id())
             except StoreDamaged as error:
                 problem = f"cannot be compared with the mark: {error.message}"
             if problem:

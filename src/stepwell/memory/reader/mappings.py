@@ -25,8 +25,9 @@ from stepwell.protocol.handles import Handle
 class Mappings:
     """The segments that a client has mapped, by number. Any thread may use it.
 
-    The session of a client owns it. The lock protects the tables; `_released` is a deque without a lock, because it is
-    appended to by a weakref callback, which may run in any thread at any time, even while the lock is held.
+    The session of a client owns it. The lock protects the tables. `released` has the segments whose release is to be
+    reported. It is a deque without a lock, because it is appended to by a weakref callback, which may run in any thread
+    at any time, even while the lock is held.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,7 @@ class Mappings:
         self._mapped: dict[int, memoryview] = {}  # each the only reference to its mapping
         self._retired: deque[int] = deque(maxlen=limits.RETIRED_REMEMBERED)
         self._alive: dict[int, weakref.ref[object]] = {}  # unmapped here, and still viewed by the program
-        self._released: deque[int] = deque()
+        self.released: deque[int] = deque()
 
     def __len__(self) -> int:
         return len(self._mapped)
@@ -81,35 +82,30 @@ class Mappings:
         """Drop the reference to a mapping, and record its release when the last memoryview is gone."""
         view = self._mapped.pop(number, None)
         if view is not None:
-            released = self._released
+            released = self.released
             self._alive[number] = weakref.ref(view.obj, lambda _: released.append(number))
         elif number not in self._alive:
-            self._released.append(number)
+            self.released.append(number)
 
     def pop_released(self) -> tuple[int, ...]:
         """Return the segments that were released since the last call, as many as fit in a message."""
         found: list[int] = []
         with contextlib.suppress(IndexError):
             while len(found) < limits.RELEASED_PER_MESSAGE_MAX:
-                found.append(self._released.popleft())
+                found.append(self.released.popleft())
         for number in found:
             self._alive.pop(number, None)
         return tuple(found)
 
     def restore_released(self, released: Iterable[int]) -> None:
         """Put segments back whose report did not reach the manager."""
-        self._released.extend(released)
+        self.released.extend(released)
 
     @property
     def numbers(self) -> tuple[int, ...]:
         """The numbers of the mapped segments, as many as fit in a greeting."""
         with self._lock:
             return tuple(self._mapped)[: limits.MAPPED_MAX]
-
-    @property
-    def has_released(self) -> bool:
-        """True if there is a release to report."""
-        return bool(self._released)
 
     def find(self, handle: Handle) -> memoryview:
         """Return the stored bytes of a handle, in place. They stay readable for as long as they are held.

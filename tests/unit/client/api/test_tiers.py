@@ -127,7 +127,7 @@ def test_partly_refused_has_every_outcome(runtime: LocalRuntime) -> None:
 
 def test_bad_name_among_many_keeps_the_connection(client: sw.Client) -> None:
     """What cannot be encoded was not sent, and the connection is not given up for it."""
-    before = {*client._channel.connections._open}
+    before = dict(client._channel.connections._open)
     with pytest.raises(sw.InvalidArgument, match="lone surrogate"):
         client.tiers.get_many(["\ud800"])
     assert client._channel.connections._open == before

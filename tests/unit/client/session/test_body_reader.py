@@ -25,6 +25,7 @@ from stepwell.transport.connection import Connection
 from tests.support.client.fake_manager import WELCOME, Reply, fake_manager
 from tests.support.client.sessions import executing, fragment, in_threads, unchanged
 from tests.support.managers import served
+from tests.support.peers import kernel_socket
 from tests.support.processes import in_forked_child, kill
 from tests.support.wait import eventually
 
@@ -548,7 +549,7 @@ def test_client_that_was_cut_off_reads_on() -> None:
         client.tiers.store(fragment("a", LARGE))
         held = client.tiers.get("a")
         for connection in [*stage.loop._connections.values()]:
-            connection.peer._socket.shutdown(2)
+            kernel_socket(connection.peer).shutdown(2)
         eventually(lambda: stage.peers == 0)
         count = len(client._channel.mappings)
         assert client.tiers.get("a").body == held.body == LARGE

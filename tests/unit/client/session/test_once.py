@@ -7,14 +7,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 import stepwell as sw
 from stepwell import limits
-from stepwell.client.session import pending_requests
-from stepwell.client.session.channel import Channel
+from stepwell.client.session.environment import SYSTEM
+from stepwell.client.session.session_rules import SessionRules
 from stepwell.protocol.messages import (
     AskStatus,
     ClientMessage,
@@ -33,6 +32,7 @@ from tests.support.client.fake_manager import WELCOME, fake_manager
 from tests.support.client.proxy import Cut, Forwarded, Once, before_answer, before_request, never, proxied
 from tests.support.client.sessions import executing, fragment, in_threads
 from tests.support.managers import Stage, served
+from tests.support.peers import kernel_socket
 from tests.support.processes import CHILD_SECONDS
 from tests.support.seeds import seeded
 from tests.support.wait import eventually
@@ -49,7 +49,7 @@ def stage() -> Iterator[Stage]:
 @pytest.fixture
 def _durable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients take the manager for one that comes back."""
-    monkeypatch.setattr(Channel, "expects_restart", lambda _: True)
+    monkeypatch.setattr(SessionRules, "expects_restart", lambda *_: True)
 
 
 def transact(client: sw.Client) -> int:
@@ -149,7 +149,7 @@ def test_manager_that_always_cuts_is_not_tried_for_ever(stage: Stage) -> None:
         with pytest.raises(sw.OutcomeUnknown, match="may have taken effect"):
             client.tiers.store(fragment("x"))
         assert proxy.cuts == 2
-        assert len(client._channel.pending_requests) == 0
+        assert len(client._channel.rules.numbers) == 0
         proxy._cut = never
         assert client.status().revision == 1
 
@@ -183,7 +183,7 @@ def test_stream_that_is_cut_anywhere_goes_on(stage: Stage, forwarded: int, monke
         assert many(client, 3 * CHUNKS) == [*range(1, 3 * CHUNKS + 1)]
         assert cut.happened
         assert client.status().revision == 3 * CHUNKS
-        assert len(client._channel.pending_requests) == 0
+        assert len(client._channel.rules.numbers) == 0
 
 
 @pytest.mark.parametrize("forwarded", range(18))
@@ -240,7 +240,7 @@ def test_broken_off_stream_gives_up_its_numbers(stage: Stage, monkeypatch: pytes
     with sw.connect(stage.address, projects=["p"]) as client:
         with pytest.raises(KeyError):
             client.tiers.store_many(fragments())
-        assert len(client._channel.pending_requests) == 0
+        assert len(client._channel.rules.numbers) == 0
         assert not client._channel.connections._open
 
 
@@ -262,7 +262,7 @@ def test_threads_that_are_cut_at_random_happen_once(stage: Stage) -> None:
 
         in_threads(8, deed)
         assert sorted(revisions) == [*range(1, 201)]
-        assert len(client._channel.pending_requests) == 0
+        assert len(client._channel.rules.numbers) == 0
         assert proxy.cuts > 10
         client.close()
 
@@ -300,7 +300,7 @@ def test_interrupted_call_is_given_up(stage: Stage, monkeypatch: pytest.MonkeyPa
         with pytest.raises(KeyboardInterrupt):
             client.tiers.store(fragment("a"))
         assert not client._channel.connections._open
-        assert len(client._channel.pending_requests) == 0
+        assert len(client._channel.rules.numbers) == 0
         client.tiers.store(fragment("b"))
         assert [(each.request_id, each.answered) for each in sent] == [(1, 1), (2, 2)]
 
@@ -320,7 +320,7 @@ def until_forgotten(stage: Stage, where: Cut) -> Once:
         if not where(forwarded):
             return False
         for connection in [*stage.loop._connections.values()]:
-            connection.peer._socket.shutdown(2)
+            kernel_socket(connection.peer).shutdown(2)
         eventually(lambda: stage.sessions == 0)
         return True
 
@@ -368,7 +368,7 @@ def test_leases_of_a_forgotten_session_are_forgotten(stage: Stage) -> None:
         plan = executing(client, "act", "p")
         assert client._session.leases
         for connection in [*stage.loop._connections.values()]:
-            connection.peer._socket.shutdown(2)
+            kernel_socket(connection.peer).shutdown(2)
         eventually(lambda: stage.sessions == 0)
         assert client.plans.get_plan(plan.plan_id).state is sw.PlanState.QUEUED
         assert not client._session.leases
@@ -411,7 +411,7 @@ def test_only_the_first_greeting_is_told_and_all_threads_know(stage: Stage) -> N
         with sw.connect(stage.address) as other:
             eventually(lambda: other.status().revision == count)
         for connection in [*stage.loop._connections.values()]:
-            connection.peer._socket.shutdown(2)
+            kernel_socket(connection.peer).shutdown(2)
         eventually(lambda: stage.sessions == 0)
         waited.set()
         for thread in threads:
@@ -508,7 +508,7 @@ def test_manager_that_does_not_come_back_in_time(
 ) -> None:
     """It is waited for, but not for ever; what may have happened is not called failed."""
     moments = itertools.count(0.0, limits.RECONNECT_SECONDS_MAX / 3)  # each attempt takes a third of the time
-    monkeypatch.setattr(pending_requests, "time", SimpleNamespace(monotonic=lambda: next(moments)))
+    monkeypatch.setattr(SYSTEM, "monotonic", lambda: next(moments))
     with proxied(stage.address, before_answer) as proxy, sw.connect(proxy.address, projects=["p"]) as client:
         proxy.opens_after = 1_000
         if not is_sent:
@@ -517,7 +517,7 @@ def test_manager_that_does_not_come_back_in_time(
         with pytest.raises(sw.OutcomeUnknown if is_sent else sw.RuntimeLost):
             WRITES[name](client)
         assert proxy.hung_up > 2
-        assert len(client._channel.pending_requests) == 0
+        assert len(client._channel.rules.numbers) == 0
 
 
 @pytest.mark.usefixtures("_durable")

@@ -9,7 +9,8 @@ import pytest
 
 import stepwell as sw
 from stepwell.client.session.calls import Call
-from stepwell.client.session.task_futures import TaskFuture, new_task_id
+from stepwell.client.session.environment import SYSTEM
+from stepwell.client.session.task_futures import TaskFuture
 from stepwell.domain.tasks.commands import SubmitTask
 from stepwell.domain.tasks.model import TaskState
 from stepwell.errors import StepwellError
@@ -103,7 +104,7 @@ def test_submission_that_its_outcome_has_overtaken(client: sw.Client, strategy: 
 def test_submissions_that_their_outcomes_have_overtaken(client: sw.Client, strategy: Counted) -> None:
     """The same holds for many that are submitted together."""
     payloads = {query: encoder.encode(StrategyTask(asking(query), 1)) for query in ("first", "second", "third")}
-    commands = [SubmitTask(new_task_id(), "counted", ("p",), payload) for payload in payloads.values()]
+    commands = [SubmitTask(SYSTEM.new_id(), "counted", ("p",), payload) for payload in payloads.values()]
     for future in client.strategies._tasks.submit_many(commands, bytes):
         assert future.result(60)
     client.strategies.submit("counted", asking("later")).result(60)

@@ -139,9 +139,9 @@ class TestLettingGo:
     def test_retired_while_nobody_looks(self, mappings: Mappings, manager: Manager) -> None:
         """It is unmapped and reported, once."""
         adopt(mappings, manager, 1, 2)
-        seen = [mappings.has_released]
+        seen = [bool(mappings.released)]
         mappings.retire([1])
-        seen.append(mappings.has_released)
+        seen.append(bool(mappings.released))
         assert seen == [False, True]
         assert mappings.pop_released() == (1,)
         assert mappings.pop_released() == ()
@@ -155,11 +155,11 @@ class TestLettingGo:
         held = [mappings.find(handle(1)), mappings.find(handle(1))[3:8]]
         mappings.retire([1])
         manager.segments.pop(1).close()
-        assert not mappings.has_released
+        assert not mappings.released
         assert held == [body_of(1), body_of(1)[3:8]]
         held.pop(0)
         gc.collect()
-        assert not mappings.has_released
+        assert not mappings.released
         assert held == [body_of(1)[3:8]]
         held.pop()
         assert mappings.pop_released() == (1,)

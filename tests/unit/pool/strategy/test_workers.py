@@ -11,7 +11,7 @@ import pytest
 
 import stepwell as sw
 from stepwell import limits
-from stepwell.client.session.task_futures import new_task_id
+from stepwell.client.session.environment import SYSTEM
 from stepwell.domain.tasks.commands import SubmitTask
 from stepwell.pool import pickling
 from stepwell.pool.strategy.background_pool import BackgroundPool
@@ -369,7 +369,7 @@ def test_asks_for_more_than_it_was_submitted_for(client: sw.Client, runtime: sw.
         at = other.view()
     request = ContextRequest(projects=("secret",))
     for work in (StrategyTask(request, 100), StrategyTask(ASKED, 100, ViewAt(at.epoch, at.revision, at.ends))):
-        command = SubmitTask(new_task_id(), "everything", ("p",), encoder.encode(work))
+        command = SubmitTask(SYSTEM.new_id(), "everything", ("p",), encoder.encode(work))
         (future,) = client.strategies._tasks.submit_many([command], result_decoder.decode)
         with pytest.raises(sw.TaskFailed, match="OutOfScope"):
             future.result(SECONDS)

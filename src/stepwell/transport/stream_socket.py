@@ -1,0 +1,33 @@
+"""The sockets that the manager and its clients need, as protocols.
+
+`socket.socket` implements them. So do the simulated sockets of the tests, behind which there is no kernel.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from typing import Protocol, Self
+
+
+class StreamSocket(Protocol):
+    """A connected stream socket. `socket.socket` says what each method does."""
+
+    def fileno(self) -> int: ...
+    def setblocking(self, flag: bool, /) -> None: ...  # noqa: FBT001 - the signature of `socket.socket`
+    def recv_into(self, buffer: bytearray | memoryview, /) -> int: ...
+    def recvmsg_into(
+        self, buffers: Iterable[bytearray | memoryview], ancbufsize: int, flags: int, /
+    ) -> tuple[int, list[tuple[int, int, bytes]], int, object]: ...
+    def send(self, data: bytes | bytearray | memoryview, /) -> int: ...
+    def sendmsg(self, buffers: Iterable[memoryview], ancdata: Iterable[tuple[int, int, array[int]]], /) -> int: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *args: object) -> None: ...
+
+
+class ListeningSocket(Protocol):
+    """A socket that accepts connections."""
+
+    def fileno(self) -> int: ...
+    def accept(self) -> tuple[StreamSocket, object]: ...

@@ -1,0 +1,66 @@
+"""The clock and the randomness of a simulated machine, in place of those of the real one.
+
+They replace the functions of the standard modules for the time of a run. A clock that is passed around can be forgotten
+by one caller, and the run could not be replayed; a replaced module function is met by every caller.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from unittest import mock
+
+_TICK_S = 1e-6
+_START_NS = 1_700_000_000_000_000_000
+
+
+class SimulatedClock:
+    """Time that only the simulator advances, and a little with each look at it, as work takes time.
+
+    `jump` moves the wall clock alone, in either direction, as an administrator or a time server does.
+    """
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+        self._offset_ns = _START_NS
+
+    def monotonic(self) -> float:
+        self.now_s += _TICK_S
+        return self.now_s
+
+    def time_ns(self) -> int:
+        return self._offset_ns + int(self.monotonic() * 1e9)
+
+    def time(self) -> float:
+        return self.time_ns() / 1e9
+
+    def jump(self, seconds: float) -> None:
+        self._offset_ns += int(seconds * 1e9)
+
+
+@contextmanager
+def replaced(clock: SimulatedClock, generator: random.Random) -> Iterator[None]:
+    """Replace time and randomness of this process by simulated ones, for the length of the block."""
+    state = random.getstate()
+    random.seed(generator.getrandbits(64))
+    functions: list[tuple[object, str, object]] = [
+        (time, "monotonic", clock.monotonic),
+        (time, "perf_counter", clock.monotonic),
+        (time, "thread_time", clock.monotonic),
+        (time, "time", clock.time),
+        (time, "time_ns", clock.time_ns),
+        (os, "urandom", generator.randbytes),
+        (secrets, "randbits", generator.getrandbits),
+        (secrets, "token_bytes", generator.randbytes),
+    ]
+    try:
+        with ExitStack() as stack:
+            for owner, name, function in functions:
+                stack.enter_context(mock.patch.object(owner, name, function))
+            yield
+    finally:
+        random.setstate(state)

@@ -1,0 +1,99 @@
+"""An event loop of asyncio without a kernel: it waits by letting the simulated machine go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVarTuple, Unpack
+
+from tests.simulator.network import SimulatedSocket
+
+Ts = TypeVarTuple("Ts")
+
+
+class Machine(Protocol):
+    """The machine, as far as an event loop waits for it."""
+
+    def now_s(self) -> float: ...
+    def wait(self, timeout_s: float | None, is_ready: Callable[[], bool]) -> None: ...
+
+
+class _Selector:
+    """The place where the event loop waits: the machine runs until a socket is ready or a timer is due."""
+
+    def __init__(self, loop: SimulatedEventLoop) -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> list[tuple[Callable[[], object], None]]:
+        return self._loop.wait(timeout)
+
+    def get_map(self) -> Mapping[object, object]:
+        return {}
+
+    def close(self) -> None:
+        """Do nothing: there is no descriptor."""
+
+
+class SimulatedEventLoop(asyncio.BaseEventLoop):
+    """Runs the tasks of all simulated processes. Callbacks run in the order in which they became ready."""
+
+    _ready: deque[asyncio.Handle]  # the callbacks of asyncio that are to run next
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__()
+        self._machine = machine
+        self._selector = _Selector(self)
+        self._readers: dict[int, tuple[SimulatedSocket, Callable[[], object]]] = {}
+        self._writers: dict[int, tuple[SimulatedSocket, Callable[[], object]]] = {}
+        self._marked: dict[int, None] = {}
+
+    def time(self) -> float:
+        return self._machine.now_s()
+
+    def mark(self, fd: int) -> None:
+        """Note that a socket may be ready."""
+        self._marked[fd] = None
+
+    def wait(self, timeout_s: float | None) -> list[tuple[Callable[[], object], None]]:
+        self._machine.wait(timeout_s, lambda: bool(self._marked or self._ready))  # a fault may wake tasks too
+        ready = list[tuple[Callable[[], object], None]]()
+        for fd in [*self._marked]:
+            found = self._callbacks_of(fd)
+            if not found:
+                del self._marked[fd]
+            ready += [(callback, None) for callback in found]
+        return ready
+
+    def _callbacks_of(self, fd: int) -> list[Callable[[], object]]:
+        reader, writer = self._readers.get(fd), self._writers.get(fd)
+        callbacks = [reader[1]] if reader is not None and reader[0].is_readable else []
+        if writer is not None and writer[0].is_writable:
+            callbacks.append(writer[1])
+        return callbacks
+
+    def _process_events(self, event_list: list[tuple[Callable[[], object], None]]) -> None:
+        for callback, _ in event_list:
+            self.call_soon(callback)
+
+    def add_reader(self, fd: Any, callback: Callable[[Unpack[Ts]], Any], *args: *Ts) -> None:  # noqa: ANN401
+        assert not args
+        self._watch(self._readers, fd, callback)
+
+    def add_writer(self, fd: Any, callback: Callable[[Unpack[Ts]], Any], *args: *Ts) -> None:  # noqa: ANN401
+        assert not args
+        self._watch(self._writers, fd, callback)
+
+    def _watch(self, table: dict[int, Any], sock: SimulatedSocket, callback: Callable[..., object]) -> None:
+        sock.watcher = self
+        table[sock.fileno()] = (sock, callback)
+        self.mark(sock.fileno())
+
+    def remove_reader(self, fd: Any) -> bool:  # noqa: ANN401
+        return self._readers.pop(fd.fileno(), None) is not None
+
+    def remove_writer(self, fd: Any) -> bool:  # noqa: ANN401
+        return self._writers.pop(fd.fileno(), None) is not None
+
+    def _write_to_self(self) -> None:
+        """Do nothing: there is no other thread that could have called."""

@@ -1,0 +1,76 @@
+"""The faults of a run: when each happens, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.simulator.settings import FaultKind
+
+if TYPE_CHECKING:
+    from tests.simulator.machine import Machine
+
+
+class FaultPlan:
+    """The faults that are to come, by time. `stop` ends all of them, so that the rest of a run must come to its end."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._due: list[tuple[float, FaultKind]] = []
+        self.on_kill_client: Callable[[], None] = lambda: None
+        self.on_kill_worker: Callable[[], None] = lambda: None
+        self.on_power_loss: Callable[[], None] = lambda: None
+        self.happened: list[FaultKind] = []
+
+    def schedule(self, seconds: float) -> None:
+        """Draw the moments of the faults from the next `seconds`."""
+        settings, generator = self._machine.settings, self._machine.random
+        if settings.faults:
+            now_s = self._machine.now_s()
+            self._due = sorted(
+                (now_s + generator.random() * seconds, generator.choice(settings.faults))
+                for _ in range(settings.fault_count)
+            )
+
+    def moments(self) -> list[float]:
+        return [self._due[0][0]] if self._due else []
+
+    def stop(self) -> None:
+        """Let no further fault happen, and mend what is broken."""
+        self._due.clear()
+        self._machine.disk.is_full = False
+        self._machine.disk.fails_at = None
+        self._machine.manager.dies_at = None
+        for pipe in self._machine.network.news:
+            pipe.frozen_until_s = 0.0
+
+    def apply_due(self) -> None:
+        while self._due and self._due[0][0] <= self._machine.clock.now_s:
+            _, kind = self._due.pop(0)
+            self.happened.append(kind)
+            self._apply(kind)
+
+    def _apply(self, kind: FaultKind) -> None:
+        machine, generator = self._machine, self._machine.random
+        match kind:
+            case FaultKind.KILL_MANAGER:
+                machine.manager.dies_at = generator.choice((0, 1, 2, 5, 10, 30, 100))
+            case FaultKind.LOSE_POWER:
+                machine.manager.dies_at = generator.choice((0, 3, 10, 40))
+                machine.manager.loses_power = True
+            case FaultKind.KILL_CLIENT:
+                self.on_kill_client()
+            case FaultKind.KILL_WORKER:
+                self.on_kill_worker()
+            case FaultKind.CUT_CONNECTION:
+                machine.manager.cut_connection()
+            case FaultKind.FREEZE_PIPE:
+                if machine.network.news:
+                    pipe = generator.choice([*machine.network.news])
+                    pipe.frozen_until_s = machine.clock.now_s + generator.choice((0.1, 5.0, 60.0))
+            case FaultKind.JUMP_CLOCK:
+                machine.clock.jump(generator.choice((-3_600.0, -1.0, 1.0, 60.0)))
+            case FaultKind.FULL_DISK:
+                machine.disk.is_full = True
+            case FaultKind.FAIL_WRITE:
+                machine.disk.fails_at = generator.randrange(20)

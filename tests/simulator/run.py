@@ -1,0 +1,207 @@
+"""One run: a machine, its clients and its end. The result of a seed is always the same."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import traceback
+from unittest import mock
+
+from msgspec import Struct
+
+from stepwell import limits
+from stepwell.domain import events
+from stepwell.domain.tiers.model import Tier
+from stepwell.errors import StepwellError
+from tests.simulator.client_process import ClientProcess
+from tests.simulator.clock import replaced
+from tests.simulator.machine import Machine
+from tests.simulator.oracle import Oracle, Violation
+from tests.simulator.settings import RunSettings, settings_of
+from tests.simulator.worker_process import WorkerProcess
+from tests.simulator.workloads import WORKLOADS
+from tests.simulator.workloads.base import Actor
+from tests.simulator.workloads.tiers import new_write
+
+FAULT_SECONDS = 3.0
+PATIENCE_SECONDS = 4_000.0
+"""Simulated seconds after the last fault within which every request and every task must have ended."""
+
+_LIMITS = {"WAL_PAGES": 60, "EVENTS_KEPT": 1_000_000, "EVENTS_BUFFERED": 1_000_000}
+"""Limits that are other ones here: a short run has checkpoints too, and the judge needs all events."""
+
+
+class Result(Struct, frozen=True):
+    """The result of a run: a digest of all that was seen, and the violation if there was one."""
+
+    seed: int
+    digest: str
+    commands: int
+    turns: int
+    starts: int
+    faults: tuple[str, ...]
+    violation: str | None = None
+
+
+def run(settings: RunSettings) -> Result:
+    """Run a seed to its end."""
+    machine = Machine(settings)
+    oracle = machine.oracle
+    violation: str | None = None
+    digest = ""
+    small = [mock.patch.object(limits, name, value) for name, value in _LIMITS.items()]
+    was_enabled = gc.isenabled()
+    gc.disable()
+    for each in small:
+        each.start()
+    try:
+        with replaced(machine.clock, machine.random):
+            try:
+                digest = machine.loop.run_until_complete(_Run(machine, oracle).play())
+            finally:
+                _cancel_all(machine)
+    except Exception as error:  # noqa: BLE001 - every error of a run is a finding
+        where = "".join(traceback.format_exception(error)[-6:])
+        violation = f"{type(error).__name__}: {error}\n{where}" if not isinstance(error, Violation) else str(error)
+    finally:
+        for each in small:
+            each.stop()
+        machine.close()
+        if was_enabled:
+            gc.enable()
+    manager = machine.manager
+    return Result(
+        settings.seed,
+        digest,
+        oracle.commands,
+        manager.turns,
+        manager.starts,
+        tuple(map(str, machine.faults.happened)),
+        violation,
+    )
+
+
+def run_seed(seed: int) -> tuple[Result, float]:
+    """Run a seed, and return its result and the processor time that it took."""
+    began_s = time.process_time()
+    result = run(settings_of(seed, tuple(WORKLOADS)))
+    return result, time.process_time() - began_s
+
+
+def _cancel_all(machine: Machine) -> None:
+    """End the tasks that a violation, or the end of the run, has left."""
+    machine.is_stopped = True
+    left = [*asyncio.all_tasks(machine.loop)]
+    for task in left:
+        task.cancel()
+    if left:
+        machine.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+
+
+class _Run:
+    """The clients and workers of a run, and the order of its phases."""
+
+    def __init__(self, machine: Machine, oracle: Oracle) -> None:
+        self._machine = machine
+        self._oracle = oracle
+        self._next_pid = 1_000
+        self._clients: list[ClientProcess] = []
+        self._workers: list[WorkerProcess] = []
+        self._actors = 0
+        machine.faults.on_kill_client = self._kill_client
+        machine.faults.on_kill_worker = self._kill_worker
+        machine.faults.on_power_loss = self._lose_power
+        machine.processes.on_kill = self._on_signal
+
+    async def play(self) -> str:
+        """Let the clients work among faults; then, without faults, everything must come to an end."""
+        machine, settings = self._machine, self._machine.settings
+        machine.faults.schedule(FAULT_SECONDS)
+        supervisors = []
+        if "tasks" in settings.workloads:
+            for number in range(2):
+                self._workers.append(worker := WorkerProcess(machine, number))
+                supervisors.append(machine.loop.create_task(worker.supervise()))
+        for _ in range(settings.clients):
+            self._start_client(settings.operations)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            done = 0
+            while done < len(self._clients):
+                await self._clients[done].join()
+                done += 1
+        machine.faults.stop()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            digest = await self._judge()
+        for worker in self._workers:
+            worker.is_stopped = True
+            worker.kill()
+        for supervisor in supervisors:
+            supervisor.cancel()
+        await asyncio.gather(*supervisors, return_exceptions=True)
+        return digest
+
+    def _start_client(self, operations: int) -> None:
+        self._next_pid += 1
+        process = ClientProcess(self._machine, self._next_pid)
+        self._clients.append(process)
+        for _ in range(self._machine.random.choice((1, 1, 2))):
+            self._actors += 1
+            process.start(self._act(Actor(process, self._actors, self._oracle), operations))
+
+    async def _act(self, actor: Actor, operations: int) -> None:
+        """Do operations, one after the other, with pauses. A refusal is an outcome like any other."""
+        workloads = self._machine.settings.workloads
+        for _ in range(operations):
+            name = actor.random.choice(workloads)
+            self._oracle.commands += 1
+            try:
+                await WORKLOADS[name](actor)
+            except StepwellError as error:
+                self._oracle.told(0, name, error.kind)
+            if actor.random.random() < 0.3:
+                await asyncio.sleep(actor.random.choice((0.0, 0.001, 0.05, 0.3)))
+
+    def _kill_client(self) -> None:
+        alive = [each for each in self._clients if each.is_alive]
+        if alive:
+            self._machine.random.choice(alive).kill()
+            self._start_client(10)
+
+    def _kill_worker(self) -> None:
+        if self._workers:
+            self._machine.random.choice(self._workers).kill()
+
+    def _lose_power(self) -> None:
+        """End every process of the machine, and begin with new ones."""
+        for each in self._clients:
+            each.kill()
+        for worker in self._workers:
+            worker.kill()
+        self._start_client(10)
+
+    def _on_signal(self, pid: int) -> None:
+        for worker in self._workers:
+            if worker.pid == pid:
+                worker.kill()
+
+    async def _judge(self) -> str:
+        """Close the clients, and compare what they saw with what is there."""
+        for each in self._clients:
+            if each.is_alive:
+                await each.client.aclose()
+        self._next_pid += 1
+        judge = ClientProcess(self._machine, self._next_pid)
+        await judge.client.open()
+        actor = Actor(judge, 0, self._oracle)
+        write, last = new_write(actor, "last")  # all events come before this one
+        write.revision = (await judge.client.tiers.store(last, tier=Tier.COLD)).revision
+        committed: list[events.AnyEvent] = []
+        async with judge.client.watch(since=0) as watch:
+            while not committed or getattr(committed[-1], "fragment_id", None) != "last":
+                if (event := await watch.get()) is not None:
+                    committed.append(event)
+        digest = await self._oracle.finish(judge.client, committed)
+        await judge.client.aclose()
+        judge.release()
+        return digest

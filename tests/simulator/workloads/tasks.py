@@ -1,0 +1,100 @@
+"""Tasks: each accepted one ends in exactly one outcome, whatever happens to its workers."""
+
+from __future__ import annotations
+
+import asyncio
+from weakref import WeakKeyDictionary
+
+from stepwell.aio.connection import AsyncConnection
+from stepwell.client.session.calls import Call
+from stepwell.domain.tasks.commands import SubmitTask
+from stepwell.domain.tasks.model import TaskState
+from stepwell.errors import OutcomeUnknown, RuntimeLost
+from stepwell.protocol.messages import FollowTasks, TaskEnded, TasksReceived
+from tests.simulator.client_process import ClientProcess
+from tests.simulator.oracle import Violation
+from tests.simulator.worker_process import STRATEGY
+from tests.simulator.workloads.base import PROJECT, Actor
+
+PATIENCE_S = 300.0
+"""Longer than any task takes: three attempts, each to its deadline, and all others before it."""
+
+
+class Follower:
+    """Follows the tasks of one session, over one connection at a time, as the protocol allows."""
+
+    def __init__(self, process: ClientProcess) -> None:
+        self._process = process
+        self._waiting: dict[str, asyncio.Future[TaskEnded | None]] = {}
+        self._is_following = False
+
+    def expect(self, task_id: str) -> asyncio.Future[TaskEnded | None]:
+        """Return the future of a task's end, which is None if the manager has forgotten the task."""
+        self._waiting[task_id] = ended = self._process.machine.loop.create_future()
+        if not self._is_following:
+            self._is_following = True
+            self._process.start_background(self._follow())
+        return ended
+
+    def forget(self, task_id: str) -> None:
+        """Give up a task that was not accepted."""
+        self._waiting.pop(task_id, None)
+
+    async def _follow(self) -> None:
+        """Follow until the connection breaks; then all tasks that are waited for are given up."""
+        channel = self._process.client.tiers.caller.channel
+        connection: AsyncConnection | None = None
+        try:
+            connection = await channel.dial()
+            connection.accept_pushed()
+            # Which of them the manager does not know says nothing: the submission may be on its way.
+            await connection.exchange(FollowTasks(0, ()))
+            while self._waiting:
+                message = await connection.receive_pushed()
+                if isinstance(message, TaskEnded):
+                    self._end(message.task_id, message)
+                    connection.send(TasksReceived((message.task_id,)))
+        except (OutcomeUnknown, RuntimeLost):
+            pass
+        finally:
+            self._is_following = False
+            if connection is not None:
+                channel.discard(connection)
+            for task_id in [*self._waiting]:
+                self._end(task_id, None)
+
+    def _end(self, task_id: str, message: TaskEnded | None) -> None:
+        ended = self._waiting.pop(task_id, None)
+        if ended is not None and not ended.done():
+            ended.set_result(message)
+
+
+_followers: WeakKeyDictionary[ClientProcess, Follower] = WeakKeyDictionary()
+
+
+async def run_task(actor: Actor) -> None:
+    """Submit a task and follow it to its end."""
+    follower = _followers.setdefault(actor.process, Follower(actor.process))
+    task_id = f"task-{actor.unique()}"
+    kind = actor.random.choice((b"echo",) * 12 + (b"fail", b"hang", b"die"))
+    payload = kind + task_id.encode()
+    command = SubmitTask(task_id, STRATEGY, (PROJECT,), payload, deadline_ms=actor.random.choice((100, 1_000)))
+    expected = follower.expect(task_id)  # the end may come before the answer to the submission
+    try:
+        await actor.client.tiers.caller.perform(lambda: Call(command), ())
+    except BaseException:
+        follower.forget(task_id)
+        raise
+    starts = actor.process.machine.manager.starts
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            ended = await expected
+    except TimeoutError:
+        if actor.process.machine.manager.starts == starts:
+            raise Violation(f"{task_id} was accepted and has not ended within {PATIENCE_S:g} s") from None
+        return  # a restart has ended all tasks
+    if ended is None:
+        return
+    actor.oracle.note_outcome(task_id)
+    if ended.state is TaskState.DONE and (ended.result != payload or kind != b"echo"):
+        raise AssertionError(f"{task_id} is done with {ended.result!r}")
