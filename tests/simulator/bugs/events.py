@@ -47,15 +47,3 @@ def frame_ends_inside_revision() -> AbstractContextManager[None]:
         return found[:limit], upto
 
     return patched((EventFeed, "events_after", cut))
-
-
-@bug("Events are published at once, before the commit that may fail.")
-def events_before_commit() -> AbstractContextManager[None]:
-    record = Journal.record
-
-    def record_and_publish(self: Journal, outcomes: Sequence[Outcome], now_ms: int) -> None:
-        before = len(self._batch.events)
-        record(self, outcomes, now_ms)
-        self.feed.publish(self._batch.events[before:])
-
-    return patched((Journal, "record", record_and_publish))

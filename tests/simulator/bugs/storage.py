@@ -129,17 +129,6 @@ def deletion_not_journaled() -> AbstractContextManager[None]:
     return patched((SqliteStore, "commit", commit_without_deletions))
 
 
-@bug("A session that ends stays in the store, and a restart restores it.")
-def ended_session_stays_stored() -> AbstractContextManager[None]:
-    write_sessions = SqliteStore._write_sessions
-
-    def write_without_ends(self: SqliteStore, batch: CommitBatch) -> None:
-        batch.sessions = {session_id: row for session_id, row in batch.sessions.items() if row is not None}
-        write_sessions(self, batch)
-
-    return patched((SqliteStore, "_write_sessions", write_without_ends))
-
-
 @bug("The stored revision is that of the commit before.")
 def stored_revision_is_late() -> AbstractContextManager[None]:
     write = SqliteStore._write
