@@ -41,6 +41,7 @@ class FaultPlan:
         self._machine.disk.is_full = False
         self._machine.disk.fails_at = None
         self._machine.manager.dies_at = None
+        self._machine.manager.loses_power = False
         for pipe in self._machine.network.news:
             pipe.frozen_until_s = 0.0
 

@@ -335,11 +335,14 @@ class Oracle:
                 values[key, event.revision] = counts[key]
         for (key, value), revision in self._steps.items():
             if values.get((key, revision)) != value:
-                raise Violation(f"{key} had the value {value} at revision {revision}, after {values.get((key, revision))} steps")
+                steps = values.get((key, revision))
+                raise Violation(f"{key} had the value {value} at revision {revision}, after {steps} steps")
 
     def _check_watches(self) -> None:
         """Each watch saw a part of the committed events without a gap."""
-        first = {(event.revision, type(event), getattr(event, "fragment_id", "")): place for place, event in reversed([*enumerate(self.committed)])}
+        first: dict[object, int] = {}
+        for place, event in enumerate(self.committed):
+            first.setdefault((event.revision, type(event), getattr(event, "fragment_id", "")), place)
         for watched in self._watched:
             if not watched:
                 continue

@@ -85,10 +85,10 @@ def revision_given_twice() -> AbstractContextManager[None]:
     restore = State.restore
 
     def restore_from_fragments(
-        self: State, revision: int, rows: Iterable[Row], fragments: Sequence[FragmentEntry], serial: int, tick: int
+        self: State, revision: int, rows: Iterable[Row], fragments: Sequence[FragmentEntry], *counters: int
     ) -> None:
         latest = max((entry.row.revision for entry in fragments), default=0)
-        restore(self, min(revision, latest), rows, fragments, serial, tick)
+        restore(self, min(revision, latest), rows, fragments, *counters)
 
     return patched((State, "restore", restore_from_fragments))
 
@@ -98,9 +98,9 @@ def order_of_use_forgotten() -> AbstractContextManager[None]:
     restore = State.restore
 
     def restore_by_serial(
-        self: State, revision: int, rows: Iterable[Row], fragments: Sequence[FragmentEntry], serial: int, tick: int
+        self: State, revision: int, rows: Iterable[Row], fragments: Sequence[FragmentEntry], *counters: int
     ) -> None:
-        restore(self, revision, rows, sorted(fragments, key=lambda entry: entry.row.serial), serial, tick)
+        restore(self, revision, rows, sorted(fragments, key=lambda entry: entry.row.serial), *counters)
 
     return patched((State, "restore", restore_by_serial))
 

@@ -21,7 +21,7 @@ class Actor:
         self.process = process
         self.number = number
         self.oracle = oracle
-        self.random = random.Random(process.machine.random.getrandbits(64))  # noqa: S311
+        self.random = random.Random(process.machine.random.getrandbits(64))
         self._values = 0
         self.last_body = b""  # of its latest write
 
