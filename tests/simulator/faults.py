@@ -41,6 +41,7 @@ class FaultPlan:
         self._machine.disk.is_full = False
         self._machine.disk.fails_at = None
         self._machine.manager.dies_at = None
+        self._machine.manager.loses_power = False
         for pipe in self._machine.network.news:
             pipe.frozen_until_s = 0.0
 
@@ -67,7 +68,7 @@ class FaultPlan:
             case FaultKind.FREEZE_PIPE:
                 if machine.network.news:
                     pipe = generator.choice([*machine.network.news])
-                    pipe.frozen_until_s = machine.clock.now_s + generator.choice((0.1, 5.0, 60.0))
+                    pipe.frozen_until_s = machine.clock.now_s + generator.choice((0.1, 5.0, 60.0, 100.0))
             case FaultKind.JUMP_CLOCK:
                 machine.clock.jump(generator.choice((-3_600.0, -1.0, 1.0, 60.0)))
             case FaultKind.FULL_DISK:

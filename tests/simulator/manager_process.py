@@ -177,7 +177,7 @@ class ManagerProcess:
             self._owner = None
 
     def close(self) -> None:
-        """End the process at the end of a run."""
+        """End the process at the end of a run. A power failure that was still to come does not come."""
         self.loses_power = False
         if self.loop is not None:
             self._end(ProcessKilled())

@@ -16,6 +16,8 @@ import msgspec
 from stepwell.domain import events, invariants
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.model import Tier
+from stepwell.errors import HistoryLost, ManagerFault, OutcomeUnknown, ProtocolError, SessionExpired, StepwellError
+from tests.simulator.settings import FaultKind
 
 if TYPE_CHECKING:
     from stepwell.aio.client import Client
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from tests.simulator.machine import Machine
 
 Key = tuple[str, str]
+STEPS_MAX = 500_000
+"""A run with more steps does not come to an end: the longest one without a bug has a tenth of them."""
+OVERDUE_SECONDS_MAX = 2.0
+"""The time after which an expired lease, or one of a dead process, must have been taken back."""
 INVARIANT_TURNS = 1_000
 """After so many turns all invariants are checked; after every turn only those that cost nothing."""
 
@@ -67,6 +73,8 @@ class Oracle:
         self._changes: dict[str, dict[str, int | None]] = defaultdict(dict)  # by changeset: path, its number
         self._watched: list[list[events.AnyEvent]] = []
         self._ended_tasks: set[str] = set()
+        self.holders: dict[str, str] = {}  # by task: the worker that has it, or had it last
+        self._overdue: dict[tuple[str, object], float] = {}  # leases that are to be taken back: since when
 
     # Reports of clients.
 
@@ -89,6 +97,20 @@ class Oracle:
         write.revision = revision
         self.floors[write.key] = max(self.floors[write.key], revision)
         self.told(revision, write.key)
+
+    def is_new(self, key: Key, body: bytes) -> bool:
+        """Return True if no write of a key has this body."""
+        return bool(body) and (key, digest_of(body)) not in self._values
+
+    def note_error(self, name: str, error: StepwellError) -> None:
+        """Check that a client may get an error: nothing here is broken, and no client is away for long."""
+        self.told(0, name, error.kind)
+        if isinstance(error, HistoryLost | ManagerFault | ProtocolError):
+            raise Violation(f"{name} failed with {error.kind}: {error.message}")
+        if isinstance(error, OutcomeUnknown) and "its reply is forgotten" in error.message:
+            raise Violation(f"the reply to a pending request is forgotten: {error.message}")
+        if isinstance(error, SessionExpired) and FaultKind.FREEZE_PIPE not in self._machine.faults.happened:
+            raise Violation(f"the manager has forgotten the session of a client that lives: {error.message}")
 
     def check_read(self, key: Key, floor: int, revision: int, digest: bytes) -> None:
         """Check a value that was read: it is a value that was written, and not older than one known before."""
@@ -129,6 +151,11 @@ class Oracle:
                 raise Violation(f"the lease {token} of plan {plan.plan_id} has finished after {other} was given")
         self._finished[plan.plan_id].append((token, plan.version))
 
+    def note_moved(self, plan: Plan, expected: int) -> None:
+        """Check that a plan was at the version that the caller expected."""
+        if plan.version != expected + 1:
+            raise Violation(f"plan {plan.plan_id} was moved to version {plan.version}, and {expected} was expected")
+
     def note_step(self, key: Key, value: int, revision: int) -> None:
         """Check that a value of a counter was reached once."""
         if (key, value) in self._steps:
@@ -166,8 +193,38 @@ class Oracle:
         hot = state.fragments.usage(Tier.HOT)
         if hot.tokens > state.budget.hot_tokens:
             raise Violation(f"hot has {hot.tokens} tokens of {state.budget.hot_tokens}")
+        warm = state.fragments.usage(Tier.WARM)
+        if warm.entries > state.budget.warm_entries:
+            raise Violation(f"warm has {warm.entries} entries of {state.budget.warm_entries}")
+        for leased in (state.tasks.by_worker, state.tasks.prefetched):
+            self.holders.update({task.task_id: worker_id for worker_id, task in leased.items()})
+        self._check_leases()
         if manager.turns % INVARIANT_TURNS == 0:
             self.check_invariants()
+        if self._machine.steps > STEPS_MAX:
+            raise Violation("it does not come to an end")
+
+    def _check_leases(self) -> None:
+        """Every lease belongs to a session whose process lives, and has not expired, but for a moment."""
+        plans, manager = self._state.plans, self._machine.manager
+        if not plans.by_session:
+            self._overdue.clear()
+            return
+        assert manager.loop is not None
+        assert manager.requests is not None
+        now_s, overdue = self._machine.clock.now_s, dict[tuple[str, object], float]()
+        for session_id in plans.by_session:
+            session = manager.loop._sessions._by_id.get(session_id)
+            if session is None:
+                raise Violation(f"the session {session_id} has ended, and holds leases")
+            if not self._machine.processes.is_alive(session.pid):
+                overdue["the process has died", session_id] = now_s
+        for expires_at_ms, plan_id in plans.by_expiry.irange(None, (manager.requests.clock.now_ms(), "")):
+            overdue["it has expired", (plan_id, expires_at_ms)] = now_s
+        for (why, what), since_s in (overdue | self._overdue).items():
+            if (why, what) in overdue and now_s - since_s > OVERDUE_SECONDS_MAX:
+                raise Violation(f"a lease is kept although {why}: {what}")
+        self._overdue = {place: self._overdue.get(place, now_s) for place in overdue}
 
     def check_invariants(self) -> None:
         if found := invariants.check(self._state):
@@ -187,6 +244,7 @@ class Oracle:
     def note_end(self, _cause: BaseException) -> None:
         """Note the death of the manager: what it had not committed does not count."""
         self._revision = 0
+        self._overdue.clear()
 
     # The end of a run.
 
@@ -276,16 +334,14 @@ class Oracle:
                 values[key, event.revision] = counts[key]
         for (key, value), revision in self._steps.items():
             if values.get((key, revision)) != value:
-                raise Violation(
-                    f"{key} had the value {value} at revision {revision}, after {values.get((key, revision))} steps"
-                )
+                steps = values.get((key, revision))
+                raise Violation(f"{key} had the value {value} at revision {revision}, after {steps} steps")
 
     def _check_watches(self) -> None:
         """Each watch saw a part of the committed events without a gap."""
-        first = {
-            (event.revision, type(event), getattr(event, "fragment_id", "")): place
-            for place, event in reversed([*enumerate(self.committed)])
-        }
+        first: dict[object, int] = {}
+        for place, event in enumerate(self.committed):
+            first.setdefault((event.revision, type(event), getattr(event, "fragment_id", "")), place)
         for watched in self._watched:
             if not watched:
                 continue

@@ -21,16 +21,13 @@ if TYPE_CHECKING:
     from tests.simulator.machine import Machine
 
 STRATEGY = "echo"
-FIRST_PID = 10_000
-PIDS_PER_WORKER = 10_000
 
 
 class WorkerProcess:
     """One worker; `kill` ends its process, and `run` starts the next one, as a supervisor would."""
 
-    def __init__(self, machine: Machine, number: int) -> None:
+    def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._next_pid = FIRST_PID + number * PIDS_PER_WORKER
         self._process: ClientProcess | None = None
         self.is_stopped = False
         self.deaths = 0
@@ -42,8 +39,7 @@ class WorkerProcess:
     async def supervise(self) -> None:
         """Run one process after the other until the pool is stopped."""
         while not self.is_stopped:
-            self._next_pid += 1
-            process = self._process = ClientProcess(self._machine, self._next_pid)
+            process = self._process = ClientProcess(self._machine, self._machine.new_fd())  # no other has this number
             process.start(self._work(process))
             await process.join()
             process.kill()
@@ -61,12 +57,12 @@ class WorkerProcess:
             connection.accept_pushed()
             answer = await connection.exchange(JoinAsWorker(0, (StrategyOffer(STRATEGY),)))
             if isinstance(answer, WorkerAccepted):
-                await self._serve(connection)
+                await self._serve(connection, process.client.session_id)
         except (RuntimeLost, OutcomeUnknown):
             return
 
-    async def _serve(self, connection: AsyncConnection) -> None:
-        """Receive tasks and finish them, one after the other."""
+    async def _serve(self, connection: AsyncConnection, worker_id: str) -> None:
+        """Receive tasks and finish them, one after the other. The result of a task names its worker."""
         inbox: deque[TaskAssigned] = deque()
         number = 0
         while not self.is_stopped:
@@ -85,7 +81,8 @@ class WorkerProcess:
                 await asyncio.sleep(10_000)
             number += 1
             fault = TaskFault("TaskFailed", "as asked") if kind == b"fail" else None
-            finish = FinishTask(task.task_id, task.attempt, None if fault else task.payload, fault)
+            result = None if fault else task.payload + b"|" + worker_id.encode()
+            finish = FinishTask(task.task_id, task.attempt, result, fault)
             connection.send(Request(number, (finish,), number))
 
     @staticmethod

@@ -23,6 +23,7 @@ class Actor:
         self.oracle = oracle
         self.random = random.Random(process.machine.random.getrandbits(64))
         self._values = 0
+        self.last_body = b""  # of its latest write
 
     @property
     def client(self) -> Client:

@@ -39,13 +39,20 @@ async def drive_plan(actor: Actor) -> None:
     elif state == "processing":
         await _finish(actor, plan)
     elif state == "complete" and phase == "strategize":
-        await plans.execute_plan(plan_id, expected_version=plan.version)
+        expected = _expected_version(actor, plan)
+        oracle.note_moved(await plans.execute_plan(plan_id, expected_version=expected), expected)
     elif state == "complete" and phase == "execute":
         await plans.revert_plan(plan_id, "again") if plan.reversion_count < 3 else await plans.cancel_plan(plan_id)
     elif state == "errored":
-        await plans.retry_plan(plan_id, expected_version=plan.version)
+        expected = _expected_version(actor, plan)
+        oracle.note_moved(await plans.retry_plan(plan_id, expected_version=expected), expected)
     elif state == "cancelled" and plan_id in known:
         known.remove(plan_id)
+
+
+def _expected_version(actor: Actor, plan: sw.Plan) -> int:
+    """Return the version that a client has seen; now and then that of a client which saw the plan earlier."""
+    return plan.version - (actor.random.random() < 0.2)
 
 
 def note_lease(actor: Actor, plan: sw.Plan) -> None:

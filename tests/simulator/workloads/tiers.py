@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import TypeVar
 
 import stepwell as sw
@@ -16,7 +18,7 @@ from tests.simulator.workloads.base import PROJECT, Actor
 R = TypeVar("R")
 
 KEYS = 24
-LARGE_BYTES = 40_000
+LARGE_BYTES = (40_000, 70_000)  # the second is uploaded beside the frames
 
 
 def _key(actor: Actor) -> str:
@@ -24,11 +26,14 @@ def _key(actor: Actor) -> str:
 
 
 def new_write(actor: Actor, fragment_id: str, transaction: int | None = None) -> tuple[Write, sw.Fragment]:
-    """Return a new write with a body that no other write has, and its report."""
+    """Return a new write, and its report. Its body is one that no other write of the key has."""
     size = actor.random.choice((10, 200, 2_000))
     if actor.random.random() < 0.01:
-        size = LARGE_BYTES
+        size = actor.random.choice(LARGE_BYTES)
     body = f"{actor.unique()} ".encode() + bytes(actor.random.choices(b"abcdefgh \n", k=16)) * (size // 16)
+    if actor.random.random() < 0.1 and actor.oracle.is_new((PROJECT, fragment_id), actor.last_body):
+        body = actor.last_body  # two fragments refer to one body
+    actor.last_body = body
     metadata = {"by": str(actor.number)} if actor.random.random() < 0.2 else {}
     fragment = sw.Fragment(
         fragment_id=fragment_id, project=PROJECT, body=body, tokens=actor.random.randint(1, 9), metadata=metadata
@@ -41,6 +46,7 @@ def new_write(actor: Actor, fragment_id: str, transaction: int | None = None) ->
 def settle(actor: Actor, write: Write, outcome: FragmentPlaced | StepwellError) -> None:
     """Report the outcome of a write."""
     if isinstance(outcome, OutcomeUnknown):
+        actor.oracle.note_error("write", outcome)
         return
     if isinstance(outcome, StepwellError):
         write.is_refused = True
@@ -49,7 +55,16 @@ def settle(actor: Actor, write: Write, outcome: FragmentPlaced | StepwellError) 
 
 
 async def use_tiers(actor: Actor) -> None:
-    """Do one operation on a fragment."""
+    """Do one operation on a fragment. A client without patience gives it up, and does not know its outcome."""
+    if actor.random.random() < 0.1:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(actor.random.choice((0.0, 0.000_05, 0.001))):
+                await _use_fragment(actor)
+    else:
+        await _use_fragment(actor)
+
+
+async def _use_fragment(actor: Actor) -> None:
     fragment_id, choice = _key(actor), actor.random.random()
     tiers = actor.client.tiers
     if choice < 0.45:
