@@ -11,7 +11,7 @@ import nox
 nox.needs_version = ">=2025.5.1"
 nox.options.reuse_existing_virtualenvs = True
 nox.options.error_on_missing_interpreters = True
-nox.options.sessions = ["lint", "typecheck", "unit_tests", "integration_tests", "coverage_report"]
+nox.options.sessions = ["lint", "typecheck", "unit_tests", "integration_tests", "simulator", "coverage_report"]
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 COVERAGE_DATA = Path(".coverage-data")
@@ -101,6 +101,13 @@ def soak(session: nox.Session) -> None:
     paths = ["tests/property", *(f"tests/crossprocess/test_{name}.py" for name in soaked)]
     long = {"STEPWELL_HYPOTHESIS_PROFILE": "long"}
     run(session, ["pytest", "-o", "faulthandler_timeout=0", *(session.posargs or paths)], env=long)
+
+
+@nox.session
+def simulator(session: nox.Session) -> None:
+    """The real manager and clients on a simulated machine: 200 seeds; or what follows `--` (`--seeds 100000`)."""
+    prepare(session, "tests")
+    run(session, ["python", "-m", "tests.simulator", *(session.posargs or ["--seeds", "200"])])
 
 
 @nox.session

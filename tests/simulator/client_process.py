@@ -98,6 +98,7 @@ class ClientProcess:
         self._background: list[asyncio.Task[None]] = []
         machine.processes.start(pid)
         self.client = Client(unconnected(ADDRESS, None, self._environment), _InlineThreads)
+        machine.on_close.append(self.release)
 
     def start(self, work: Coroutine[object, object, None]) -> None:
         """Start a task of this process."""
@@ -136,5 +137,7 @@ class ClientProcess:
         self.release()
 
     def release(self) -> None:
-        """Unmap the memory of this process, as its end does."""
+        """Close the descriptors and unmap the memory of this process, as its end does."""
+        for connection in self.client._channel._open:
+            connection._close_descriptors()
         self.client.blocking_client.session.channel.mappings.close()

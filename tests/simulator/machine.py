@@ -41,6 +41,7 @@ class Machine:
         self.faults = FaultPlan(self)
         self.oracle = Oracle(self)
         self.steps = 0
+        self.on_close: list[Callable[[], None]] = []
         self.is_stopped = False  # the run is over, and nothing happens any more
 
     def new_fd(self) -> int:
@@ -115,6 +116,7 @@ class Machine:
     def close(self) -> None:
         """End all processes, and free what they have of the real machine."""
         self.manager.close()
-        for pipe in self.network.news:
-            pipe.discard()
+        self.network.close()
+        for release in self.on_close:
+            release()
         self.loop.close()

@@ -168,6 +168,8 @@ class ManagerProcess:
     def _close_quietly(self) -> None:
         """Free the memory of the dead process. Its disk and its sockets change nothing any more."""
         if self.loop is not None:
+            for connection in self.loop._connections.values():
+                connection.peer.close()
             self._poller.close()
             self.loop._sessions._by_id.clear()
             self.loop._acceptor.close()
@@ -179,5 +181,5 @@ class ManagerProcess:
     def close(self) -> None:
         """End the process at the end of a run. A power failure that was still to come does not come."""
         self.loses_power = False
-        if self.loop is not None:
+        if self._owner is not None:  # also if its start has failed
             self._end(ProcessKilled())

@@ -195,6 +195,12 @@ class Network:
         self._new_fd = new_fd
         self.news: dict[Pipe, None] = {}  # pipes in which something is to arrive
         self.listener: SimulatedListener | None = None
+        self._pipes: list[Pipe] = []
+
+    def close(self) -> None:
+        """Drop everything that was not read, with its descriptors."""
+        for pipe in self._pipes:
+            pipe.discard()
 
     def listen(self, watcher: Watcher) -> SimulatedListener:
         """Return the listening socket of a new manager."""
@@ -206,6 +212,7 @@ class Network:
         if self.listener is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
         up, down = Pipe(capacity), Pipe(capacity)
+        self._pipes += (up, down)
         client = SimulatedSocket(self._new_fd(), server_pid, down, up, self._note)
         server = SimulatedSocket(self._new_fd(), pid, up, down, self._note)
         self.listener.queue(server)

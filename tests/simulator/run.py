@@ -84,6 +84,8 @@ def run(settings: RunSettings) -> Result:
         machine.close()
         if was_enabled:
             gc.enable()
+    if violation is not None:
+        gc.collect()  # the frames of the error hold views of shared memory
     manager = machine.manager
     return Result(
         settings.seed,
@@ -217,5 +219,4 @@ class _Run:
                     committed.append(event)
         digest = await self._oracle.finish(judge.client, committed)
         await judge.client.aclose()
-        judge.release()
         return digest

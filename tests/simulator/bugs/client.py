@@ -6,44 +6,40 @@ from contextlib import AbstractContextManager
 
 from stepwell.aio.connection import AsyncConnection
 from stepwell.client.api.watch import WatchCursor
-from stepwell.client.session.pending_requests import PendingRequest, PendingRequests
+from stepwell.client.session.delivery import Deliverable, Delivery
+from stepwell.client.session.request_numbers import Numbered, RequestNumbers
 from stepwell.errors import StepwellError
-from stepwell.protocol.messages import AskStatus, AskView, ManagerMessage, Request, TransactionRequest, WatchEvents
+from stepwell.protocol.messages import ManagerMessage, WatchEvents
 from tests.simulator.bugs.registry import bug, patched
-
-_Message = Request | TransactionRequest | AskStatus | AskView
 
 
 @bug("The client gives a new number to a request that it sends again.")
 def new_number_for_resent_request() -> AbstractContextManager[None]:
-    message = PendingRequests.message
+    message = Delivery.message
 
-    def message_with_new_number(self: PendingRequests, pending: PendingRequest) -> _Message:
-        if pending.build is not None:
-            self.end(pending)
-            pending.message = None
-        return message(self, pending)
+    def message_with_new_number(self: Delivery) -> Deliverable:
+        if self._build is not None:
+            self._rules.numbers.end(self)
+            self._message = None
+        return message(self)
 
-    return patched((PendingRequests, "message", message_with_new_number))
+    return patched((Delivery, "message", message_with_new_number))
 
 
 @bug("The client sends a write again although the session in which it was sent is gone.")
 def resent_after_session_is_gone() -> AbstractContextManager[None]:
-    return patched((PendingRequest, "is_expired", lambda _self, _generation: False))
+    return patched((Delivery, "_is_expired", lambda _self, _generation: False))
 
 
 @bug("The client tells the manager that all earlier requests are answered, although some are pending.")
 def answered_too_high() -> AbstractContextManager[None]:
-    def message(self: PendingRequests, pending: PendingRequest) -> _Message:
-        if pending.message is None:
-            assert pending.build is not None
-            number = pending.number = self._next
-            self._next = number + 1
-            self._outstanding.append(number)
-            pending.message = pending.build(number, number)
-        return pending.message
+    assign = RequestNumbers.assign
 
-    return patched((PendingRequests, "message", message))
+    def assign_without_pending(self: RequestNumbers, request: Numbered) -> tuple[int, int]:
+        number, _ = assign(self, request)
+        return number, number
+
+    return patched((RequestNumbers, "assign", assign_without_pending))
 
 
 @bug("The answer to a request whose task was cancelled goes to the next request.")

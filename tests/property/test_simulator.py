@@ -1,0 +1,103 @@
+"""The simulator: a seed is always the same run, the real code passes, and a bug that is put back is found."""
+
+import random
+
+import pytest
+
+from tests.simulator.bugs.registry import BUGS
+from tests.simulator.disk import SECTOR_BYTES, SimulatedDatabase, SimulatedDisk
+from tests.simulator.run import run, run_seed
+from tests.simulator.settings import FaultKind, settings_of
+from tests.simulator.shrink import regressions, shrunk
+from tests.simulator.workloads import WORKLOADS
+
+FOUND_SOON = "reply-before-commit"
+SEEDS_MAX = 200
+
+
+@pytest.mark.parametrize("seed", [5, 11, 23])
+def test_seed_is_always_the_same_run(seed: int) -> None:
+    """Two runs of a seed give the same digest of all that was asked, told and committed."""
+    first, _ = run_seed(seed)
+    second, _ = run_seed(seed)
+    assert first.violation is None
+    assert first == second
+    assert first.digest
+
+
+def test_every_fault_happens() -> None:
+    """A few hundred seeds have every workload and every kind of fault among them."""
+    found = [settings_of(seed, tuple(WORKLOADS)) for seed in range(200)]
+    assert {name for each in found for name in each.workloads} == {*WORKLOADS}
+    assert {kind for each in found for kind in each.faults} == {*FaultKind}
+
+
+def test_bug_is_found_and_shrunk() -> None:
+    """With a bug put back a seed fails, a smaller run fails too, and the same run passes without the bug."""
+    with BUGS[FOUND_SOON].put_back():
+        failed = next(seed for seed in range(1, SEEDS_MAX) if run_seed(seed)[0].violation)
+        settings = settings_of(failed, tuple(WORKLOADS))
+        smaller, result = shrunk(settings)
+    assert result.violation is not None
+    assert (smaller.clients, smaller.operations) <= (settings.clients, settings.operations)
+    assert run(smaller).violation is None
+
+
+@pytest.mark.parametrize("name", regressions())
+def test_regression_passes(name: str) -> None:
+    """A run that failed once passes now."""
+    assert run(regressions()[name]).violation is None
+
+
+class TestDisk:
+    def test_flushed_writes_survive(self) -> None:
+        """Whatever the power failure does to the others."""
+        for seed in range(50):
+            disk = SimulatedDisk()
+            file = disk.create("/a")
+            file.write(0, b"x" * 4 * SECTOR_BYTES)
+            file.flush()
+            disk.flush_names()
+            file.write(0, b"y" * 4 * SECTOR_BYTES)
+            disk.lose_power(random.Random(seed))
+            found = disk.names["/a"].content
+            assert len(found) == 4 * SECTOR_BYTES
+            sectors = {bytes(found[start : start + SECTOR_BYTES]) for start in range(0, len(found), SECTOR_BYTES)}
+            assert sectors <= {b"x" * SECTOR_BYTES, b"y" * SECTOR_BYTES}
+
+    def test_unflushed_writes_are_kept_dropped_and_torn(self) -> None:
+        """All three fates happen."""
+        fates = set()
+        for seed in range(50):
+            disk = SimulatedDisk()
+            file = disk.create("/a")
+            disk.flush_names()
+            file.write(0, b"y" * 4 * SECTOR_BYTES)
+            disk.lose_power(random.Random(seed))
+            fates.add(min(len(file.content), 2 * SECTOR_BYTES) if len(file.content) < 4 * SECTOR_BYTES else "kept")
+        assert {0, "kept"} < fates
+
+    def test_name_that_was_not_flushed_may_be_lost(self) -> None:
+        """A new file without a flush of its directory is there or not."""
+        found = set()
+        for seed in range(50):
+            disk = SimulatedDisk()
+            disk.create("/a")
+            disk.lose_power(random.Random(seed))
+            found.add("/a" in disk.names)
+        assert found == {True, False}
+
+    def test_committed_rows_survive_the_death_of_a_process(self) -> None:
+        """SQLite finds its log on the disk; what the dead connection does later changes nothing."""
+        disk = SimulatedDisk()
+        dead = SimulatedDatabase(disk, "/data/db")
+        dead.execute("PRAGMA journal_mode = WAL")
+        dead.execute("CREATE TABLE t (a)")
+        dead.execute("INSERT INTO t VALUES (1)")
+        disk.kill()
+        dead.execute("INSERT INTO t VALUES (2)")
+        dead.close()
+        disk.is_detached = False
+        living = SimulatedDatabase(disk, "/data/db")
+        assert living.execute("SELECT a FROM t").fetchall() == [(1,)]
+        living.close()
