@@ -84,8 +84,6 @@ def run(settings: RunSettings) -> Result:
         machine.close()
         if was_enabled:
             gc.enable()
-    if violation is not None:
-        gc.collect()  # the frames of the error hold views of shared memory
     manager = machine.manager
     return Result(
         settings.seed,
