@@ -47,6 +47,15 @@ class SimulatedEventLoop(asyncio.BaseEventLoop):
         self._readers: dict[int, tuple[SimulatedSocket, Callable[[], object]]] = {}
         self._writers: dict[int, tuple[SimulatedSocket, Callable[[], object]]] = {}
         self._marked: dict[int, None] = {}
+        self.defects: list[str] = []  # errors of callbacks, which no task could raise
+        self.set_exception_handler(self._on_error)
+
+    @staticmethod
+    def _on_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Note an error of a callback. A task whose error was not awaited belongs to a run that has failed already."""
+        assert isinstance(loop, SimulatedEventLoop)
+        if "task" not in context and "future" not in context:
+            loop.defects.append(f"{context['message']}: {context.get('exception')!r}")
 
     def time(self) -> float:
         return self._machine.now_s()

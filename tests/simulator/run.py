@@ -73,6 +73,8 @@ def run(settings: RunSettings) -> Result:
         with replaced(machine.clock, machine.random):
             try:
                 digest = machine.loop.run_until_complete(_Run(machine, oracle).play())
+                if machine.loop.defects:
+                    raise Violation("; ".join(machine.loop.defects))
             finally:
                 _cancel_all(machine)
     except (Exception, StateBroken) as error:  # noqa: BLE001 - every error of a run is a finding
