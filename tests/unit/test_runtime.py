@@ -27,6 +27,8 @@ from tests.support.peers import RawPeer, store
 from tests.support.processes import fork, in_forked_child, is_alive, kill
 from tests.support.wait import eventually, promptly
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 ORPHAN_SECONDS = 2.0
 """No manager outlives its program by more than this."""
 

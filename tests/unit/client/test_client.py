@@ -18,6 +18,8 @@ from tests.support.managers import served
 from tests.support.processes import in_forked_child, run_all
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 
 @pytest.fixture(scope="module")
 def runtime() -> Iterator[sw.Runtime]:
