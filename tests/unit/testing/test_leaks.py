@@ -152,6 +152,12 @@ def test_directory_that_another_program_left() -> None:
     directory.rmdir()
 
 
+def test_environment_that_changes_inside_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fixture for the whole run ends inside the check of its last test. What was elsewhere before is no leak."""
+    with tempfile.TemporaryDirectory(prefix="stepwell-"), no_leaks(AT_ONCE):
+        monkeypatch.delenv("XDG_RUNTIME_DIR")
+
+
 def test_directory_of_another_program() -> None:
     """It is not reported while that program listens there: other runs on the machine have the same names."""
     stranger = (
