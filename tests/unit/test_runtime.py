@@ -156,6 +156,7 @@ def test_address_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 # How starting fails.
 
 
+@pytest.mark.usefixtures("measured")
 def test_start_failure_is_reported(tmp_path: Path) -> None:
     """What the manager met is raised here, as what it is."""
     tmp_path.chmod(0o755)
@@ -445,6 +446,7 @@ def test_log_is_readable_or_json() -> None:
     assert events == ["manager.started", "manager.draining", "manager.stopped"]
 
 
+@pytest.mark.usefixtures("measured")
 def test_start_removes_what_killed_managers_left() -> None:
     """The socket directory of a manager that was killed is gone after the next start, and that of a live one is not."""
     dead = private_directory()

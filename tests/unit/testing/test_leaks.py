@@ -152,6 +152,13 @@ def test_directory_that_another_program_left() -> None:
     directory.rmdir()
 
 
+def test_directory_of_another_name() -> None:
+    """The runtime directory of a user belongs to all programs; only what managers make there is looked for."""
+    with no_leaks(AT_ONCE):
+        directory = Path(tempfile.mkdtemp(prefix="other-", dir=os.environ["XDG_RUNTIME_DIR"]))
+    directory.rmdir()
+
+
 def test_environment_that_changes_inside_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fixture for the whole run ends inside the check of its last test. What was elsewhere before is no leak."""
     with tempfile.TemporaryDirectory(prefix="stepwell-"), no_leaks(AT_ONCE):
