@@ -147,9 +147,14 @@ def _is_of_this_tree(pid: str) -> bool:
 
 
 def _maps(pid: str, path: str) -> bool:
-    """Return True if a process has mapped a file."""
+    """Return True if a process has mapped a file, under whichever name.
+
+    The C library creates a semaphore under a temporary name, so its creator never has the path among its mappings.
+    """
     with suppress(OSError):
-        return path.encode() in Path(f"/proc/{pid}/maps").read_bytes()
+        file = os.stat(path)
+        device = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}"
+        return f" {device} {file.st_ino} ".encode() in Path(f"/proc/{pid}/maps").read_bytes()
     return False
 
 

@@ -203,11 +203,19 @@ def test_is_cheap() -> None:
     eventually(is_quick)
 
 
-def test_shared_memory_of_others() -> None:
+@pytest.mark.parametrize(
+    "file, mapping",
+    [
+        ("", "f = open('/dev/shm/' + name, 'w+b'); f.truncate(9); m = mmap.mmap(f.fileno(), 9)"),
+        ("sem.", "semaphore = _multiprocessing.SemLock(1, 1, 1, '/' + name, False)"),
+    ],
+    ids=["mapped file", "semaphore that only its creator has open"],
+)
+def test_shared_memory_of_others(file: str, mapping: str) -> None:
     """What a process has mapped that is none of ours is its own business, however new it is."""
-    name = f"/dev/shm/stepwell-others-{os.getpid()}"  # noqa: S108 - that is where shared memory is
-    mapping = f"f = open({name!r}, 'w+b'); f.truncate(9); m = mmap.mmap(f.fileno(), 9)"
-    program = f"import mmap, sys; {mapping}; sys.stdin.read()"
+    own = f"stepwell-others-{os.getpid()}"
+    name = f"/dev/shm/{file}{own}"  # noqa: S108 - that is where shared memory is
+    program = f"import _multiprocessing, mmap, sys; name = {own!r}; {mapping}; sys.stdin.read()"
     reader, writer = os.pipe()
     with ExitStack() as cleanup:
         cleanup.callback(os.close, writer)
