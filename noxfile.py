@@ -21,6 +21,9 @@ installed: dict[str, str] = {}  # by group, where it was installed in this run
 # Tests mostly wait: for processes to start, and for the disk.
 PARALLEL = f"--numprocesses={min(2 * (os.cpu_count() or 1), 8)}"
 
+# Tests that use no shared memory to speak of, and so may run beside tests that measure that of the whole machine.
+WITHOUT_MANAGER = ("tests/architecture", "tests/property/test_tokens.py")
+
 
 @nox.session
 def lint(session: nox.Session) -> None:
@@ -41,29 +44,30 @@ def typecheck(session: nox.Session) -> None:
 
 @nox.session
 def unit_tests(session: nox.Session) -> None:
-    """Unit, property and architecture tests, features, and a first day of use; or what pytest is told after `--`."""
+    """Unit and property tests, features, and a first day of use; or what pytest is told after `--`."""
     prepare(session, "tests")
     if session.posargs:  # as they are: their coverage would pass for that of all
         run(session, ["pytest", *session.posargs])
         return
     side_by_side(session, measuring(), ["behave", "features"])
     # Of the first day of use the snippets of the README; the session `first_day` runs all of it.
-    others = ("architecture", "doubles", "examples", "first_day/test_readme.py", "property")
-    run(session, ["pytest", PARALLEL, *(f"tests/{name}" for name in others)])
+    others = ("doubles", "examples", "first_day/test_readme.py", "property")
+    later = [f"--ignore={path}" for path in WITHOUT_MANAGER]
+    run(session, ["pytest", PARALLEL, *(f"tests/{name}" for name in others), *later])
 
 
 @nox.session
 def integration_tests(session: nox.Session) -> None:
-    """Real processes, and faults done to them; or what pytest is told after `--`."""
+    """Real processes, faults done to them, and the architecture; or what pytest is told after `--`."""
     prepare(session, "tests")
     if session.posargs:
         run(session, ["pytest", *session.posargs])
         return
-    # The pools that the benchmark is compared with have semaphores with names, which everybody's leak check would see;
-    # and how much shared memory the machine has, which the tests of memory look at, is everybody's.
+    # The pools that the benchmark is compared with have semaphores with names, which everybody's leak check would see
+    # and wait for; and how much shared memory the machine has, which the tests of memory look at, is everybody's.
     alone = [f"tests/crossprocess/test_{name}.py" for name in ("benchmarks", "memory")]
     run(session, ["pytest", PARALLEL, "tests/crossprocess", "tests/faults", *(f"--ignore={path}" for path in alone)])
-    run(session, ["pytest", *alone])
+    side_by_side(session, ["pytest", *alone], ["pytest", *WITHOUT_MANAGER])
 
 
 @nox.session

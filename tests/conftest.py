@@ -13,6 +13,11 @@ restore_keyboard_signals()
 os.environ.pop("STEPWELL_ADDRESS", None)  # that of a manager of yours, which no test uses
 os.environ["DISABLE_TQDM"] = "1"  # read by bm25s when it is imported: a bar that nobody sees has a thread for ever
 
+# What makes a process that a test starts measure itself; empty where nothing is measured.
+MEASUREMENT = {
+    name: os.environ[name] for name in ("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG") if name in os.environ
+}
+
 # Repeatable by default. To soak: STEPWELL_HYPOTHESIS_PROFILE=long pytest tests/property -o faulthandler_timeout=0
 # takes other examples each time, and many more; what fails is printed with the line that repeats it.
 # Explaining the failure of a state machine takes longer than a test may.
@@ -54,10 +59,17 @@ def processes_unmeasured() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of one test are measured, in a file whose others are not: only they run certain lines."""
+    for name, value in MEASUREMENT.items():
+        monkeypatch.setenv(name, value)
+
+
 @contextmanager
 def _processes_unmeasured() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as environment:
-        for name in ("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG"):
+        for name in MEASUREMENT:
             environment.delenv(name, raising=False)
         yield
 

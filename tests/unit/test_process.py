@@ -22,6 +22,8 @@ from stepwell.testing.leaks import no_leaks
 from tests.support.processes import is_alive, kill
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 MODULE = "tests.unit.test_process"
 
 

@@ -27,6 +27,8 @@ from tests.support.peers import RawPeer, store
 from tests.support.processes import fork, in_forked_child, is_alive, kill
 from tests.support.wait import eventually, promptly
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 ORPHAN_SECONDS = 2.0
 """No manager outlives its program by more than this."""
 
@@ -154,6 +156,7 @@ def test_address_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 # How starting fails.
 
 
+@pytest.mark.usefixtures("measured")
 def test_start_failure_is_reported(tmp_path: Path) -> None:
     """What the manager met is raised here, as what it is."""
     tmp_path.chmod(0o755)
@@ -443,6 +446,7 @@ def test_log_is_readable_or_json() -> None:
     assert events == ["manager.started", "manager.draining", "manager.stopped"]
 
 
+@pytest.mark.usefixtures("measured")
 def test_start_removes_what_killed_managers_left() -> None:
     """The socket directory of a manager that was killed is gone after the next start, and that of a live one is not."""
     dead = private_directory()

@@ -48,9 +48,11 @@ def no_leaks(settle_seconds: float = limits.LEAK_SETTLE_SECONDS) -> Generator[No
     Resources that are ending have `settle_seconds` to end. An error of the block itself is raised without a check.
     """
     _start_helpers()
-    before = _snapshot()
+    # A fixture may end inside the block and restore the environment. Directories elsewhere would then all seem new.
+    sockets = os.environ.get("XDG_RUNTIME_DIR", tempfile.gettempdir())
+    before = _snapshot(sockets)
     yield
-    if left := _left_behind(before, settle_seconds):
+    if left := _left_behind(before, sockets, settle_seconds):
         raise AssertionError("left behind:\n" + "\n".join(f"  {_describe(resource)}" for resource in left))
 
 
@@ -79,32 +81,33 @@ def _start_helpers() -> None:
     multiprocessing.resource_tracker.ensure_running()
 
 
-def _left_behind(before: Snapshot, settle_seconds: float) -> list[Resource]:
+def _left_behind(before: Snapshot, sockets: str, settle_seconds: float) -> list[Resource]:
     """Return the new resources that are still there after the time to settle."""
-    if not _new_since(before):
+    if not _new_since(before, sockets):
         return []
     # An object that only a reference cycle holds is no leak.
     gc.collect()
     deadline = time.monotonic() + settle_seconds
     pause = threading.Event()
-    remaining = _new_since(before)
-    while (left := _new_since(before)) and time.monotonic() < deadline:
+    remaining = _new_since(before, sockets)
+    while (left := _new_since(before, sockets)) and time.monotonic() < deadline:
         pause.wait(limits.LEAK_POLL_SECONDS)
         remaining &= left
     # Other programs of the machine make directories all the time. One that was not there from the beginning is theirs.
     return sorted(each for each in left if each.kind != "directory" or each in remaining)
 
 
-def _snapshot() -> Snapshot:
-    return frozenset(chain(_processes(), _threads(), _descriptors(), _socket_directories(), _shared_memory()))
+def _snapshot(sockets: str) -> Snapshot:
+    """Return the resources that exist now; `sockets` is the directory in which managers make theirs."""
+    return frozenset(chain(_processes(), _threads(), _descriptors(), _socket_directories(sockets), _shared_memory()))
 
 
-def _new_since(before: Snapshot) -> set[Resource]:
+def _new_since(before: Snapshot, sockets: str) -> set[Resource]:
     """Return the resources that are new and ours.
 
     Ownership is checked for new resources only, because the check is slow and there is seldom a new one.
     """
-    return {resource for resource in _snapshot() - before if _is_ours(resource)}
+    return {resource for resource in _snapshot(sockets) - before if _is_ours(resource)}
 
 
 def _is_ours(resource: Resource) -> bool:
@@ -144,9 +147,14 @@ def _is_of_this_tree(pid: str) -> bool:
 
 
 def _maps(pid: str, path: str) -> bool:
-    """Return True if a process has mapped a file."""
+    """Return True if a process has mapped a file, under whichever name.
+
+    The C library creates a semaphore under a temporary name, so its creator never has the path among its mappings.
+    """
     with suppress(OSError):
-        return path.encode() in Path(f"/proc/{pid}/maps").read_bytes()
+        file = os.stat(path)
+        device = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}"
+        return f" {device} {file.st_ino} ".encode() in Path(f"/proc/{pid}/maps").read_bytes()
     return False
 
 
@@ -181,13 +189,12 @@ def _descriptors() -> Iterator[Resource]:
                 yield Resource("descriptor", f"{entry} -> {os.readlink(f'/proc/self/fd/{entry}')}")
 
 
-def _socket_directories() -> Iterator[Resource]:
+def _socket_directories(parent: str) -> Iterator[Resource]:
     """Yield the directories in which managers listen.
 
     They are only searched where this process would make one. The directory for temporary files belongs to all programs
     of the machine, and one of them may leave a directory of its own there at any time.
     """
-    parent = os.environ.get("XDG_RUNTIME_DIR", tempfile.gettempdir())
     with suppress(FileNotFoundError):  # the environment may name a directory that does not exist
         for name in os.listdir(parent):
             if name.startswith("stepwell-"):

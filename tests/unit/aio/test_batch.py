@@ -9,6 +9,8 @@ from stepwell import aio
 from tests.support.client.sessions import fragment
 from tests.support.event_loops import ticks, with_client
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 
 def test_each_has_its_outcome(address: str, project: str) -> None:
     async def main(client: aio.Client) -> None:

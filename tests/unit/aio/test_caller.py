@@ -15,6 +15,8 @@ from tests.support.client.sessions import fragment
 from tests.support.data_directories import serving
 from tests.support.event_loops import until, with_client
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

@@ -25,6 +25,8 @@ from tests.support.managers import Stage, served
 from tests.support.seeds import seeded
 from tests.support.soak import IS_LONG
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 LARGE = b"x" * (limits.INLINE_BODY_BYTES_MAX + 1)
 ROUNDS = 3_000 if IS_LONG else 150
 

@@ -11,6 +11,8 @@ from stepwell.cli.main import main
 from tests.support import strategies
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 SECONDS = 60.0
 """Longer than a new worker takes to start on a busy machine."""
 

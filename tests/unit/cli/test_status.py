@@ -15,6 +15,8 @@ from stepwell.storage.directory import DATABASE
 from stepwell.testing import LocalRuntime
 from tests.support.entry_points import BROKEN, REASONS, install
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 BUDGET = sw.TierBudget(hot_tokens=1_234, arena_bytes=32 << 20)
 
 

@@ -162,6 +162,25 @@ COMMANDS: dict[str, str] = {
 }
 """Commands that print texts of others: of files, of the manager, or of their own arguments."""
 
+MEASURED = frozenset(
+    {"assemble", "assemble, as JSON", "assemble, explained", "ask", "plan list", "plan show", "workers"}
+)
+"""Commands whose coverage is measured here. Other tests measure the same code of all others, at half the cost."""
+
+IMPATIENT = """
+import sys
+from stepwell import limits
+from stepwell.cli.main import main
+limits.RECONNECT_SECONDS_MAX = 0.1
+sys.exit(main(sys.argv[1:]))
+"""
+"""The command line, except that it hardly waits for a manager that is not there."""
+
+
+def program(command: str) -> tuple[str, ...]:
+    """Return the program that runs a command: `workers` would wait half a minute for its manager."""
+    return (*COMMAND[:1], "-c", IMPATIENT) if command.startswith("workers ") else COMMAND
+
 
 def arguments(world: World, command: str) -> list[str]:
     """Return the words of a command; what stands for a text of the world is one word, or a part of one."""
@@ -176,10 +195,14 @@ def json_of(written: bytes) -> dict[str, object]:
     return found
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_data_do_not_act_on_a_terminal(world: World, command: str) -> None:
+@pytest.mark.parametrize("name", COMMANDS)
+def test_data_do_not_act_on_a_terminal(world: World, name: str, request: pytest.FixtureRequest) -> None:
     """Everything that a command prints on a terminal is escaped, on stdout and on stderr."""
-    with worker_for(world, command), on_terminal(arguments(world, command), world.environment) as terminal:
+    if name not in MEASURED:
+        request.getfixturevalue("unmeasured")
+    command = COMMANDS[name]
+    words = arguments(world, command)
+    with worker_for(world, command), on_terminal(words, world.environment, program(command)) as terminal:
         written = terminal.read_to_end()
     assert [each for each in UNSAFE if each.encode() in written] == []
     assert b"pwn" in written, "the command printed no text of others: it would prove nothing"
@@ -188,6 +211,7 @@ def test_data_do_not_act_on_a_terminal(world: World, command: str) -> None:
         assert json_of(written)
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_serve_on_a_terminal(world: World, tmp_path: Path) -> None:
     """A server announces its paths and logs, escaped; colours of the log are still there."""
     directory = tmp_path / "s"
@@ -203,6 +227,7 @@ def test_serve_on_a_terminal(world: World, tmp_path: Path) -> None:
     assert b"\x1b[" in written, "the log is coloured"
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_json_on_a_terminal_has_the_same_value(world: World) -> None:
     """The escapes of JSON, not those of Python: a program that reads the terminal gets the text itself."""
     command = arguments(world, COMMANDS["assemble, as JSON"])
@@ -211,6 +236,7 @@ def test_json_on_a_terminal_has_the_same_value(world: World) -> None:
     assert HOSTILE in str(json_of(written)["text"])
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize("name", ["assemble", "why", "diff", "ask"])
 def test_a_pipe_gets_the_text_as_it_is(world: World, name: str) -> None:
     """Byte for byte: another program reads it."""
@@ -234,9 +260,9 @@ def test_a_name_that_is_not_utf8(world: World) -> None:
 
 def test_a_defect_on_a_terminal(tmp_path: Path) -> None:
     """The traceback of a defect is escaped, too."""
-    program = "import sys; from stepwell.cli import main, command_line\n"
-    program += f"def run(_): raise RuntimeError({HOSTILE!r})\ncommand_line.run = run\nsys.exit(main.main([]))\n"
-    (tmp_path / "program.py").write_text(program)
+    defective = "import sys; from stepwell.cli import main, command_line\n"
+    defective += f"def run(_): raise RuntimeError({HOSTILE!r})\ncommand_line.run = run\nsys.exit(main.main([]))\n"
+    (tmp_path / "program.py").write_text(defective)
     with on_terminal([str(tmp_path / "program.py")], command=COMMAND[:1]) as terminal:
         written = terminal.read_to_end()
     assert b"RuntimeError: pwn" in written

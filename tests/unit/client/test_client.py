@@ -19,6 +19,8 @@ from tests.support.peers import kernel_socket
 from tests.support.processes import in_forked_child, run_all
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 
 @pytest.fixture(scope="module")
 def runtime() -> Iterator[sw.Runtime]:

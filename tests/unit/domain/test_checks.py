@@ -21,6 +21,8 @@ from stepwell.domain.tiers.model import Tier
 from stepwell.errors import InvalidArgument
 from stepwell.protocol.codec import PartlyDecodedRequest, decode_from_client
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 
 @checked
 class Bounded(Struct):

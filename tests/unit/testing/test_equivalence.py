@@ -12,6 +12,8 @@ from stepwell.testing import LocalRuntime
 from tests.support.client.sessions import act, executing, fragment
 from tests.support.spelled import spelled
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 BUDGET = sw.TierBudget(hot_tokens=10, warm_entries=3, cold_entries=6)
 AnyRuntime = sw.Runtime | LocalRuntime
 

@@ -152,6 +152,19 @@ def test_directory_that_another_program_left() -> None:
     directory.rmdir()
 
 
+def test_directory_of_another_name() -> None:
+    """The runtime directory of a user belongs to all programs; only what managers make there is looked for."""
+    with no_leaks(AT_ONCE):
+        directory = Path(tempfile.mkdtemp(prefix="other-", dir=os.environ["XDG_RUNTIME_DIR"]))
+    directory.rmdir()
+
+
+def test_environment_that_changes_inside_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fixture for the whole run ends inside the check of its last test. What was elsewhere before is no leak."""
+    with tempfile.TemporaryDirectory(prefix="stepwell-"), no_leaks(AT_ONCE):
+        monkeypatch.delenv("XDG_RUNTIME_DIR")
+
+
 def test_directory_of_another_program() -> None:
     """It is not reported while that program listens there: other runs on the machine have the same names."""
     stranger = (
@@ -190,11 +203,19 @@ def test_is_cheap() -> None:
     eventually(is_quick)
 
 
-def test_shared_memory_of_others() -> None:
+@pytest.mark.parametrize(
+    "file, mapping",
+    [
+        ("", "f = open('/dev/shm/' + name, 'w+b'); f.truncate(9); m = mmap.mmap(f.fileno(), 9)"),
+        ("sem.", "semaphore = _multiprocessing.SemLock(1, 1, 1, '/' + name, False)"),
+    ],
+    ids=["mapped file", "semaphore that only its creator has open"],
+)
+def test_shared_memory_of_others(file: str, mapping: str) -> None:
     """What a process has mapped that is none of ours is its own business, however new it is."""
-    name = f"/dev/shm/stepwell-others-{os.getpid()}"  # noqa: S108 - that is where shared memory is
-    mapping = f"f = open({name!r}, 'w+b'); f.truncate(9); m = mmap.mmap(f.fileno(), 9)"
-    program = f"import mmap, sys; {mapping}; sys.stdin.read()"
+    own = f"stepwell-others-{os.getpid()}"
+    name = f"/dev/shm/{file}{own}"  # noqa: S108 - that is where shared memory is
+    program = f"import _multiprocessing, mmap, sys; name = {own!r}; {mapping}; sys.stdin.read()"
     reader, writer = os.pipe()
     with ExitStack() as cleanup:
         cleanup.callback(os.close, writer)

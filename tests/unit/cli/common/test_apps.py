@@ -10,6 +10,8 @@ from stepwell.cli.common.apps import repeat_options
 from stepwell.cli.main import main
 from tests.support.cli.processes import run
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 OPTIONS = frozenset({"--kinds", "--focus"})
 COMMANDS = (
     "assemble", "why", "diff", "eval", "serve", "workers", "ingest", "ask", "action create", "action list", "plan new",

@@ -20,6 +20,8 @@ from tests.support.client.sessions import fragment, refused
 from tests.support.processes import in_forked_child
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 TEXT = (b"a body that has a segment of its own, as it is larger than those that are shared\n" * 20_000)[: 3 * MIB // 2]
 NOISE = random.Random(1).randbytes(3 * MIB // 2)
 

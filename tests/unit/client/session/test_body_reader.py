@@ -29,6 +29,8 @@ from tests.support.peers import kernel_socket
 from tests.support.processes import in_forked_child, kill
 from tests.support.wait import eventually
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 SMALL = TierBudget(arena_bytes=16 * MIB)
 """An arena in which the largest body has no room."""
 

@@ -42,14 +42,22 @@ def started() -> Iterator[sw.Runtime]:
 
 @pytest.fixture
 def runtime() -> Iterator[sw.Runtime]:
-    """A pool for each test: a worker that is replaced in a pool of several tests would be a leak of one of them."""
+    """A pool for one test: a worker that is replaced in a pool of several tests would be a leak of one of them."""
     with started() as found:
         yield found
 
 
+@pytest.fixture(scope="module")
+def lasting() -> Iterator[sw.Runtime]:
+    """A pool that is ready before the first test, for tests that cost no worker its life and leave no fragment."""
+    with started() as found, found.client(projects=["p"]) as client:
+        settled(found, client)
+        yield found
+
+
 @pytest.fixture
-def client(runtime: sw.Runtime) -> Iterator[sw.Client]:
-    with runtime.client(projects=["p"]) as connected:
+def client(lasting: sw.Runtime) -> Iterator[sw.Client]:
+    with lasting.client(projects=["p"]) as connected:
         yield connected
 
 
@@ -72,9 +80,9 @@ def settled(runtime: sw.Runtime, client: sw.Client) -> tuple[int, ...]:
     return runtime.workers
 
 
-def test_built_in_and_given_ones_are_offered(runtime: sw.Runtime, client: sw.Client) -> None:
+def test_built_in_and_given_ones_are_offered(lasting: sw.Runtime, client: sw.Client) -> None:
     """With what they can, and by whom."""
-    pids = settled(runtime, client)
+    pids = settled(lasting, client)
     found = client.strategies.list()
     names = {each.name: each for each in found.offers}
     assert {"keyword", "recency", "everything", "not-a-number"} <= names.keys()
@@ -137,13 +145,13 @@ def test_large_result_goes_through_shared_memory(client: sw.Client) -> None:
         ("not-a-number", "which is no scored fragment"),
     ],
 )
-def test_failure_is_the_tasks_alone(runtime: sw.Runtime, client: sw.Client, name: str, told: str) -> None:
+def test_failure_is_the_tasks_alone(lasting: sw.Runtime, client: sw.Client, name: str, told: str) -> None:
     """It says what and where, and costs no worker its life."""
-    before = settled(runtime, client)
+    before = settled(lasting, client)
     with pytest.raises(sw.TaskFailed, match=told):
         client.strategies.submit(name, ASKED).result(SECONDS)
     assert len(client.strategies.submit("everything", ASKED).result(SECONDS).fragments) == FRAGMENTS
-    assert runtime.workers == before
+    assert lasting.workers == before
 
 
 @pytest.mark.parametrize("name", ["hanging", "stopping", "busy-in-c"])
@@ -214,9 +222,9 @@ def test_cancel_of_what_waits(runtime: sw.Runtime) -> None:
         assert not over.cancel()
 
 
-def test_wait_and_as_completed(runtime: sw.Runtime) -> None:
+def test_wait_and_as_completed(lasting: sw.Runtime) -> None:
     """As with every other future."""
-    with runtime.client(projects=["p"]) as client:
+    with lasting.client(projects=["p"]) as client:
         futures = [client.strategies.submit("everything", ASKED) for _ in range(6)]
         done, _ = wait(futures, SECONDS, FIRST_COMPLETED)
         assert done
@@ -249,10 +257,10 @@ def test_progress(client: sw.Client) -> None:
     assert told[-1] == (3, 3, "step 3")
 
 
-def test_shared_work_comes_to_the_same(runtime: sw.Runtime) -> None:
+def test_shared_work_comes_to_the_same(lasting: sw.Runtime) -> None:
     """However many workers share it."""
     asked = ContextRequest(projects=["p"], query="number some", budget_tokens=40)
-    with runtime.client(projects=["p"]) as client:
+    with lasting.client(projects=["p"]) as client:
         view = client.view()
         for name, parts in itertools.product(("keyword", "recency"), (2, 3, 7)):
             whole = client.strategies.submit(name, asked, view=view).result(SECONDS)
@@ -268,7 +276,7 @@ def test_what_cannot_be_shared(client: sw.Client) -> None:
         client.strategies.submit("keyword", ASKED, parts=0)
 
 
-def test_bad_questions(client: sw.Client, runtime: sw.Runtime) -> None:
+def test_bad_questions(client: sw.Client, lasting: sw.Runtime) -> None:
     """Are answered at once, with what to do."""
     with pytest.raises(sw.NotFound, match=r"no worker has offered a strategy 'nonesuch'; offered: .*keyword"):
         client.strategies.submit("nonesuch", ASKED)
@@ -281,7 +289,7 @@ def test_bad_questions(client: sw.Client, runtime: sw.Runtime) -> None:
     with sw.Runtime.start(workers=0) as idle, idle.client(projects=["p"]) as alone:
         with pytest.raises(sw.NotFound, match="start workers first"):
             alone.strategies.submit("keyword", ASKED)
-    assert len(runtime.workers) == 2
+    assert len(lasting.workers) == 2
 
 
 def test_closed_client_leaves_nobody_waiting(runtime: sw.Runtime) -> None:
@@ -362,9 +370,9 @@ def patient(request: ContextRequest, _view: StrategyView, _budget: int) -> list[
     return []
 
 
-def test_asks_for_more_than_it_was_submitted_for(client: sw.Client, runtime: sw.Runtime) -> None:
+def test_asks_for_more_than_it_was_submitted_for(client: sw.Client, lasting: sw.Runtime) -> None:
     """The manager looks at the projects of a task; a worker that those in it are no others."""
-    with runtime.client(projects=["secret"]) as other:
+    with lasting.client(projects=["secret"]) as other:
         other.tiers.store(sw.Fragment(fragment_id="s", body="nobody's business"))
         at = other.view()
     request = ContextRequest(projects=("secret",))

@@ -14,6 +14,8 @@ from stepwell.strategies.protocol import Partitioned, Strategy
 from tests.support.seeds import seeded
 from tests.support.strategy_views import MemoryView, Store, ask, found, ids
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 EQUAL = Weights(source=1, fragment_id=1, name=1, speaker=1)
 BODIES = Weights(source=0, fragment_id=0, name=0, speaker=0)
 

@@ -12,6 +12,8 @@ from stepwell.strategies.builtin.recency import (
 from stepwell.strategies.protocol import Partitioned, Strategy
 from tests.support.strategy_views import Store, ask, found, ids
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 DAY_MS = HALF_LIFE_MS
 
 
