@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from stepwell import limits
@@ -168,6 +169,9 @@ class ManagerProcess:
     def _close_quietly(self) -> None:
         """Free the memory of the dead process. Its disk and its sockets change nothing any more."""
         if self.loop is not None:
+            for connection in self.loop._connections.values():
+                with suppress(Exception):  # the state may be half changed; only the memory has to be let go
+                    connection.uploads.close()
             self._poller.close()
             self.loop._sessions._by_id.clear()
             self.loop._acceptor.close()
