@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from stepwell import limits
@@ -170,6 +171,8 @@ class ManagerProcess:
         if self.loop is not None:
             for connection in self.loop._connections.values():
                 connection.peer.close()
+                with suppress(Exception):  # the state may be half changed; only the memory has to be let go
+                    connection.uploads.close()
             self._poller.close()
             self.loop._sessions._by_id.clear()
             self.loop._acceptor.close()

@@ -17,7 +17,7 @@ from stepwell.domain import events, invariants
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.model import Tier
 from stepwell.errors import HistoryLost, ManagerFault, OutcomeUnknown, ProtocolError, SessionExpired, StepwellError
-from tests.simulator.settings import FaultKind
+from tests.simulator.settings import GRACE_SECONDS, FaultKind
 
 if TYPE_CHECKING:
     from stepwell.aio.client import Client
@@ -109,7 +109,9 @@ class Oracle:
             raise Violation(f"{name} failed with {error.kind}: {error.message}")
         if isinstance(error, OutcomeUnknown) and "its reply is forgotten" in error.message:
             raise Violation(f"the reply to a pending request is forgotten: {error.message}")
-        if isinstance(error, SessionExpired) and FaultKind.FREEZE_PIPE not in self._machine.faults.happened:
+        has_grace = self._machine.settings.grace_s == GRACE_SECONDS
+        was_away = FaultKind.FREEZE_PIPE in self._machine.faults.happened
+        if isinstance(error, SessionExpired) and has_grace and not was_away:
             raise Violation(f"the manager has forgotten the session of a client that lives: {error.message}")
 
     def check_read(self, key: Key, floor: int, revision: int, digest: bytes) -> None:

@@ -29,19 +29,20 @@ FAULT_SECONDS = 3.0
 PATIENCE_SECONDS = 4_000.0
 """Simulated seconds after the last fault within which every request and every task must have ended."""
 
-_LIMITS = {
+_LIMITS: dict[str, float] = {
     "WAL_PAGES": 60,
     "EVENTS_KEPT": 1_000_000,
     "EVENTS_BUFFERED": 1_000_000,
     "COMMANDS_PER_TURN": 2,
-    "LARGE_SECONDS_PER_TURN": 0.000_02,
-    "LARGE_SECONDS_ALONE": 0.000_05,
+    "LARGE_SECONDS_PER_TURN": 0.000_003,
+    "LARGE_SECONDS_ALONE": 0.000_01,
     "OUTBOX_BYTES_MAX": 8_000,
     "WATCHER_OUTBOX_BYTES": 2_000,
     "EVENTS_PER_FRAME": 8,
+    "TIDY_SECONDS": 0.1,
 }
 """Limits that are smaller here, so that a short run reaches them; the judge needs all events."""
-_DURABLE_LIMITS = {"EVENTS_BUFFERED": 200}
+_DURABLE_LIMITS: dict[str, float] = {"EVENTS_BUFFERED": 200}
 """Limits that are reached without harm only if there is a store: watchers read forgotten events from it."""
 
 
@@ -64,6 +65,7 @@ def run(settings: RunSettings) -> Result:
     violation: str | None = None
     digest = ""
     chosen = _LIMITS | (_DURABLE_LIMITS if settings.is_durable else {})
+    chosen["SESSION_GRACE_SECONDS"] = settings.grace_s
     small = [mock.patch.object(limits, name, value) for name, value in chosen.items()]
     was_enabled = gc.isenabled()
     gc.disable()

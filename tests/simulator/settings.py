@@ -26,6 +26,10 @@ DURABLE_ONLY = frozenset({FaultKind.KILL_MANAGER, FaultKind.LOSE_POWER, FaultKin
 """Faults after which only a manager with a data directory goes on."""
 
 
+GRACE_SECONDS = 30.0
+"""The grace of sessions that a client can rely on. Some runs have a shorter one, in which sessions do end."""
+
+
 class RunSettings(Struct, frozen=True, kw_only=True):
     """A run: its seed, its clients and workloads, its faults."""
 
@@ -40,6 +44,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     partial: float  # the probability that only a part of the bytes under way arrives
     overlap: float  # the probability that the machine goes on while clients have more to do at once
     capacity: tuple[int, int]  # the least and the largest capacity of a pipe
+    grace_s: float  # by which a session outlives its last connection
 
 
 def settings_of(seed: int, workloads: tuple[str, ...]) -> RunSettings:
@@ -61,4 +66,5 @@ def settings_of(seed: int, workloads: tuple[str, ...]) -> RunSettings:
         partial=generator.choice((0.0, 0.1, 0.5)),
         overlap=generator.choice((0.0, 0.2, 0.7)),
         capacity=(200, 2_000) if small else (4_000, 200_000),
+        grace_s=generator.choice((GRACE_SECONDS, GRACE_SECONDS, GRACE_SECONDS, 0.05)),
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Container
 from contextlib import AbstractContextManager
+from weakref import WeakKeyDictionary
 
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.verdict import AnyChange
 from stepwell.manager.state_owner import StateOwner
-from stepwell.memory.writer.arena import Arena, record_bytes
+from stepwell.memory.writer.arena import HEADER, Arena, record_bytes
 from stepwell.memory.writer.body_store import BodyStore
 from stepwell.memory.writer.segments import Segment
 from stepwell.protocol.handles import Handle
@@ -32,18 +33,28 @@ def body_freed_while_referenced() -> AbstractContextManager[None]:
 
 @bug("The space of a freed body is used again at once, although a reader may have its handle.")
 def arena_space_reused() -> AbstractContextManager[None]:
-    free = BodyStore._free
+    free, append = BodyStore._free, Arena.append
+    spaces: WeakKeyDictionary[Arena, dict[int, list[Handle]]] = WeakKeyDictionary()
 
-    def free_and_reuse(self: BodyStore, handle: Handle) -> None:
-        segment = self.arena.segments.get(handle.segment)
-        taken = record_bytes(handle.stored)
+    def note_space(self: BodyStore, handle: Handle) -> None:
         free(self, handle)
-        if segment is not None and segment is self.arena._current:
-            header = record_bytes(0)
-            if handle.offset - header + taken == segment.used:
-                segment.used -= taken
+        spaces.setdefault(self.arena, {}).setdefault(record_bytes(handle.stored), []).append(handle)
 
-    return patched((BodyStore, "_free", free_and_reuse))
+    def append_to_space(self: Arena, digest: bytes, data: bytes | memoryview, size: int, packed: bool) -> Handle:  # noqa: FBT001
+        length = len(data) if packed else size
+        taken = record_bytes(length)
+        found = spaces.get(self, {}).get(taken)
+        segment = self.segments.get(found[-1].segment) if found else None
+        if found is None or segment is None:
+            return append(self, digest, data, size, packed)
+        place = found.pop()
+        segment.write(place.offset - HEADER.size, HEADER.pack(digest, length) + bytes(data))
+        segment.live += taken
+        self.live += taken
+        self._bodies += 1
+        return Handle(place.segment, place.offset, size, length if packed else 0)
+
+    return patched((BodyStore, "_free", note_space), (Arena, "append", append_to_space))
 
 
 @bug("A segment is retired when most of its bodies are dead, and not all.")
