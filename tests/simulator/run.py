@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import time
 import traceback
 from unittest import mock
@@ -11,8 +12,6 @@ from unittest import mock
 from msgspec import Struct
 
 from stepwell import limits
-from stepwell.domain import events
-from stepwell.domain.tiers.model import Tier
 from stepwell.errors import StepwellError
 from stepwell.manager.state_owner import StateBroken
 from tests.simulator.client_process import ClientProcess
@@ -23,16 +22,14 @@ from tests.simulator.settings import RunSettings, settings_of
 from tests.simulator.worker_process import WorkerProcess
 from tests.simulator.workloads import WORKLOADS
 from tests.simulator.workloads.base import Actor
-from tests.simulator.workloads.tiers import new_write
 
 FAULT_SECONDS = 3.0
 PATIENCE_SECONDS = 4_000.0
 """Simulated seconds after the last fault within which every request and every task must have ended."""
 
-_LIMITS: dict[str, float] = {
-    "WAL_PAGES": 60,
-    "EVENTS_KEPT": 1_000_000,
-    "EVENTS_BUFFERED": 1_000_000,
+_LIMITS: dict[str, float] = {"WAL_PAGES": 60, "EVENTS_KEPT": 1_000_000, "EVENTS_BUFFERED": 1_000_000}
+"""Limits of every run: a short one has checkpoints too, and the judge needs all events."""
+_SMALL_LIMITS: dict[str, float] = {
     "COMMANDS_PER_TURN": 2,
     "LARGE_SECONDS_PER_TURN": 0.000_003,
     "LARGE_SECONDS_ALONE": 0.000_01,
@@ -41,8 +38,8 @@ _LIMITS: dict[str, float] = {
     "EVENTS_PER_FRAME": 8,
     "TIDY_SECONDS": 0.1,
 }
-"""Limits that are smaller here, so that a short run reaches them; the judge needs all events."""
-_DURABLE_LIMITS: dict[str, float] = {"EVENTS_BUFFERED": 200}
+"""Limits that some runs have, because a short one would not reach the real ones."""
+_SMALL_DURABLE_LIMITS: dict[str, float] = {"EVENTS_BUFFERED": 200}
 """Limits that are reached without harm only if there is a store: watchers read forgotten events from it."""
 
 
@@ -64,12 +61,10 @@ def run(settings: RunSettings) -> Result:
     oracle = machine.oracle
     violation: str | None = None
     digest = ""
-    chosen = _LIMITS | (_DURABLE_LIMITS if settings.is_durable else {})
-    chosen["SESSION_GRACE_SECONDS"] = settings.grace_s
-    small = [mock.patch.object(limits, name, value) for name, value in chosen.items()]
+    patches = [mock.patch.object(limits, name, value) for name, value in _limits_of(settings).items()]
     was_enabled = gc.isenabled()
     gc.disable()
-    for each in small:
+    for each in patches:
         each.start()
     try:
         with replaced(machine.clock, machine.random):
@@ -83,7 +78,7 @@ def run(settings: RunSettings) -> Result:
         where = "".join(traceback.format_exception(error)[-6:])
         violation = f"{type(error).__name__}: {error}\n{where}" if not isinstance(error, Violation) else str(error)
     finally:
-        for each in small:
+        for each in patches:
             each.stop()
         machine.close()
         if was_enabled:
@@ -98,6 +93,15 @@ def run(settings: RunSettings) -> Result:
         tuple(map(str, machine.faults.happened)),
         violation,
     )
+
+
+def _limits_of(settings: RunSettings) -> dict[str, float]:
+    chosen = _LIMITS | {"SESSION_GRACE_SECONDS": settings.grace_s}
+    if settings.has_small_limits:
+        chosen |= _SMALL_LIMITS
+    if settings.has_small_limits and settings.is_durable:
+        chosen |= _SMALL_DURABLE_LIMITS
+    return chosen
 
 
 def run_seed(seed: int) -> tuple[Result, float]:
@@ -211,14 +215,8 @@ class _Run:
         self._next_pid += 1
         judge = ClientProcess(self._machine, self._next_pid)
         await judge.client.open()
-        actor = Actor(judge, 0, self._oracle)
-        write, last = new_write(actor, "last")  # all events come before this one
-        write.revision = (await judge.client.tiers.store(last, tier=Tier.COLD)).revision
-        committed: list[events.AnyEvent] = []
-        async with judge.client.watch(since=0) as watch:
-            while not committed or getattr(committed[-1], "fragment_id", None) != "last":
-                if (event := await watch.get()) is not None:
-                    committed.append(event)
-        digest = await self._oracle.finish(judge.client, committed)
+        feed = self._machine.manager.owner.journal.feed
+        committed, _ = feed.events_after(0, sys.maxsize, self._machine.manager.owner.revision)
+        digest = await self._oracle.finish(judge.client, [*committed])
         await judge.client.aclose()
         return digest

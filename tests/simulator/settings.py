@@ -44,6 +44,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     partial: float  # the probability that only a part of the bytes under way arrives
     overlap: float  # the probability that the machine goes on while clients have more to do at once
     capacity: tuple[int, int]  # the least and the largest capacity of a pipe
+    has_small_limits: bool  # of the manager, so that a short run reaches them
     grace_s: float  # by which a session outlives its last connection
 
 
@@ -66,5 +67,6 @@ def settings_of(seed: int, workloads: tuple[str, ...]) -> RunSettings:
         partial=generator.choice((0.0, 0.1, 0.5)),
         overlap=generator.choice((0.0, 0.2, 0.7)),
         capacity=(200, 2_000) if small else (4_000, 200_000),
+        has_small_limits=generator.random() < 0.4,
         grace_s=generator.choice((GRACE_SECONDS, GRACE_SECONDS, GRACE_SECONDS, 0.05)),
     )
