@@ -9,8 +9,9 @@ from stepwell.manager.journal import Journal
 from stepwell.manager.large_requests import LargeRequests
 from stepwell.manager.loop import Loop
 from stepwell.manager.request_handler import LargeRequest
-from stepwell.manager.sessions import PartialReply, SessionRecord, SessionTable
+from stepwell.manager.sessions import PartialReply, SessionRecord, SessionTable, _ClientProcess
 from stepwell.protocol.messages import Result
+from stepwell.storage.store import SessionRow
 from tests.simulator.bugs.registry import bug, do_nothing, patched
 
 
@@ -66,8 +67,8 @@ def sessions_not_restored() -> AbstractContextManager[None]:
 def session_restored_as_new() -> AbstractContextManager[None]:
     add = SessionTable._add
 
-    def add_as_new(self: SessionTable, row: object, process: object) -> SessionRecord:
-        session = add(self, row, process)  # type: ignore[arg-type]
+    def add_as_new(self: SessionTable, row: SessionRow, process: _ClientProcess | None) -> SessionRecord:
+        session = add(self, row, process)
         session.generation += 1
         return session
 
