@@ -58,7 +58,7 @@ def settings_of(seed: int, workloads: tuple[str, ...]) -> RunSettings:
     return RunSettings(
         seed=seed,
         clients=generator.randint(1, 5),
-        operations=generator.choice((20, 40, 80)),
+        operations=generator.choice((10, 20, 40)),
         workloads=tuple(generator.sample(workloads, generator.randint(1, len(workloads)))),
         faults=tuple(generator.sample(possible, min(count, len(possible)))),
         fault_count=generator.randint(1, 8),
