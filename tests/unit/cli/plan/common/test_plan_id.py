@@ -3,10 +3,9 @@
 from collections.abc import Callable
 
 import pytest
-from ulid import ULID
 
 import stepwell as sw
-from stepwell.client.api import plans
+from stepwell.client.session.environment import Environment
 from tests.support.cli.plans import Shell, new
 
 FIRST, SECOND, THIRD = "01M00000000000000000000AAA", "01M00000000000000000000AAB", "01M0000000000000000000BBBB"
@@ -18,7 +17,7 @@ def named(client: sw.Client, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 
     def make(plan_id: str) -> None:
         with monkeypatch.context() as patched:
-            patched.setattr(plans, "ULID", lambda: ULID.from_str(plan_id))
+            patched.setattr(Environment, "new_id", lambda _: plan_id)
             assert new(client) == plan_id
 
     return make
