@@ -59,7 +59,7 @@ class Oracle:
         self._values: dict[tuple[Key, bytes], Write] = {}
         self._deletions: dict[Key, list[Write]] = defaultdict(list)
         self.floors: dict[Key, int] = defaultdict(int)  # the latest acknowledged write of each key
-        self.leases: dict[str, list[tuple[int, int, str]]] = defaultdict(list)  # by plan: token, attempt, session
+        self.leases: dict[str, list[tuple[int, int]]] = defaultdict(list)  # by plan: token, version that has it
         self.committed: list[events.AnyEvent] = []
         self._published = 0
         self.outcomes = hashlib.sha256()
@@ -130,12 +130,12 @@ class Oracle:
         ):
             raise Violation(f"{key} is absent, but was acknowledged at revision {floor} and never deleted")
 
-    def note_lease(self, plan_id: str, token: int, attempt: int, session_id: str) -> None:
+    def note_lease(self, plan_id: str, token: int, version: int) -> None:
         """Check that no other caller got the same lease."""
-        for other, _, _ in self.leases[plan_id]:
+        for other, _ in self.leases[plan_id]:
             if other == token:
                 raise Violation(f"two callers have the lease {token} of plan {plan_id}")
-        self.leases[plan_id].append((token, attempt, session_id))
+        self.leases[plan_id].append((token, version))
 
     def note_plan(self, plan: Plan) -> None:
         """Check that a plan does not go back to an earlier version, and that a version has one meaning."""
@@ -149,8 +149,8 @@ class Oracle:
         for other, _ in self._finished[plan.plan_id]:
             if other == token:
                 raise Violation(f"the lease {token} of plan {plan.plan_id} has finished twice")
-        for other, _, _ in self.leases[plan.plan_id]:
-            if other > token:
+        for other, version in self.leases[plan.plan_id]:  # answers may arrive in any order: versions do not
+            if other > token and version < plan.version:
                 raise Violation(f"the lease {token} of plan {plan.plan_id} has finished after {other} was given")
         self._finished[plan.plan_id].append((token, plan.version))
 

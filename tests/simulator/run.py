@@ -40,8 +40,6 @@ _SMALL_LIMITS: dict[str, float] = {
     "TIDY_SECONDS": 0.1,
 }
 """Limits that a short run would not reach."""
-_SMALL_DURABLE_LIMITS: dict[str, float] = {"EVENTS_BUFFERED": 200}
-"""Limits that are only reached without harm if there is a store: watchers read forgotten events from it."""
 
 
 class Result(Struct, frozen=True):
@@ -62,7 +60,7 @@ def run(settings: RunSettings) -> Result:
     oracle = machine.oracle
     violation: str | None = None
     digest = ""
-    chosen = _SMALL_LIMITS | (_SMALL_DURABLE_LIMITS if settings.is_durable else {})
+    chosen = _SMALL_LIMITS | {"EVENTS_BUFFERED": 200 if settings.is_durable else 1_000_000}
     chosen["SESSION_GRACE_SECONDS"] = settings.grace_s
     small = [mock.patch.object(limits, name, value) for name, value in chosen.items()]
     was_enabled = gc.isenabled()
@@ -75,6 +73,8 @@ def run(settings: RunSettings) -> Result:
                 digest = machine.loop.run_until_complete(_Run(machine, oracle).play())
             finally:
                 _cancel_all(machine)
+    except TimeoutError:
+        violation = f"a request has no answer after {PATIENCE_SECONDS:g} s"
     except (Exception, StateBroken) as error:  # noqa: BLE001 - every error of a run is a finding
         where = "".join(traceback.format_exception(error)[-6:])
         violation = f"{type(error).__name__}: {error}\n{where}" if not isinstance(error, Violation) else str(error)

@@ -58,7 +58,7 @@ def _expected_version(actor: Actor, plan: sw.Plan) -> int:
 def note_lease(actor: Actor, plan: sw.Plan) -> None:
     """Report the lease that this client was given."""
     assert plan.lease is not None
-    actor.oracle.note_lease(plan.plan_id, plan.lease.token, plan.attempt, actor.client.session_id)
+    actor.oracle.note_lease(plan.plan_id, plan.lease.token, plan.version)
 
 
 async def _finish(actor: Actor, plan: sw.Plan) -> None:

@@ -89,8 +89,11 @@ async def run_task(actor: Actor) -> None:
     except BaseException:
         follower.forget(task_id)
         raise
-    async with asyncio.timeout(PATIENCE_S):
-        ended = await expected
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            ended = await expected
+    except TimeoutError:
+        raise Violation(f"{task_id} ({kind.decode()}) has no outcome after {PATIENCE_S:g} s") from None
     if ended is None:
         return
     actor.oracle.note_outcome(task_id)

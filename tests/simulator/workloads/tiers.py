@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from typing import TypeVar
 
 import stepwell as sw
 from stepwell.client.api.fragments import StoredFragment
+from stepwell.client.session.calls import Pending
 from stepwell.domain.replies import FragmentPlaced
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.errors import OutcomeUnknown, StepwellError
 from tests.simulator.oracle import Write
 from tests.simulator.workloads.base import PROJECT, Actor
+
+R = TypeVar("R")
 
 KEYS = 24
 LARGE_BYTES = (40_000, 70_000)  # the second is uploaded beside the frames
@@ -117,8 +121,8 @@ async def _delete(actor: Actor, fragment_id: str) -> None:
 async def use_batch(actor: Actor) -> None:
     """Send many commands in one frame."""
     count = actor.random.choice((2, 20, 100, 300))
-    writes: list[tuple[Write, object]] = []
-    reads: list[tuple[str, int, object]] = []
+    writes: list[tuple[Write, Pending[FragmentPlaced]]] = []
+    reads: list[tuple[str, int, Pending[StoredFragment]]] = []
     try:
         async with actor.client.batch() as batch:
             for _ in range(count):
@@ -137,8 +141,8 @@ async def use_batch(actor: Actor) -> None:
     actor.oracle.commands += count - 1
     for write, pending in writes:
         settle(actor, write, _outcome(pending))
-    for fragment_id, floor, pending in reads:
-        found = _outcome(pending)
+    for fragment_id, floor, read in reads:
+        found = _outcome(read)
         if isinstance(found, sw.NotFound):
             continue  # another command of this batch may come between: only the end of the run can judge it
         if isinstance(found, StepwellError):
@@ -147,9 +151,9 @@ async def use_batch(actor: Actor) -> None:
         assert found.fragment_id == fragment_id
 
 
-def _outcome(pending: object) -> object:
+def _outcome(pending: Pending[R]) -> R | StepwellError:
     try:
-        return pending.result()  # type: ignore[attr-defined]
+        return pending.result()
     except StepwellError as error:
         return error
 

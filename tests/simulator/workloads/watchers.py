@@ -15,7 +15,9 @@ async def watch_events(actor: Actor) -> None:
     try:
         async with asyncio.timeout(actor.random.choice((0.05, 1.0))), actor.client.watch(since=since) as watch:
             while True:
-                watched.append(await watch.get())
+                event = await watch.get()
+                assert event is not None, "no other task closes this watch"
+                watched.append(event)
     except TimeoutError:
         return
     except EventsMissed:
