@@ -75,7 +75,7 @@ class WorkerProcess:
             await asyncio.sleep(self._machine.random.choice((0.0, 0.001, 0.2)))
             kind = task.payload[:4]
             if kind == b"hang":
-                await asyncio.sleep(10_000)
+                await self._hang(connection)
             if task.payload.startswith(b"die"):
                 self.kill()
                 await asyncio.sleep(10_000)
@@ -84,6 +84,12 @@ class WorkerProcess:
             result = None if fault else task.payload + b"|" + worker_id.encode()
             finish = FinishTask(task.task_id, task.attempt, result, fault)
             connection.send(Request(number, (finish,), number))
+
+    @staticmethod
+    async def _hang(connection: AsyncConnection) -> None:
+        """Do not finish a task, until the manager has this process killed or the connection is lost."""
+        while connection.error is None:
+            await asyncio.sleep(0.5)
 
     @staticmethod
     def _note(inbox: deque[TaskAssigned], message: object) -> None:
