@@ -38,12 +38,15 @@ class _RunTooLong(BaseException):
 
 
 def find(name: str, seeds_max: int, first: int = 1) -> Finding:
-    """Run one seed after the other with a bug, until one finds a violation."""
+    """Run one seed after the other with a bug, until one finds a violation.
+
+    A violation counts only if the same seed has none without the bug; otherwise it would say nothing about the bug.
+    """
     bug = BUGS[name]
     for seed in range(first, first + seeds_max):
         with bug.put_back():
             violation = _violation_of(seed)
-        if violation is not None:
+        if violation is not None and _violation_of(seed) is None:
             return Finding(name, bug.description, seed - first + 1, violation.splitlines()[0])
     return Finding(name, bug.description, None, "")
 

@@ -88,8 +88,8 @@ class WorkerProcess:
     @staticmethod
     async def _hang(connection: AsyncConnection) -> None:
         """Do not finish a task, until the manager has this process killed or the connection is lost."""
-        while connection.error is None:
-            await asyncio.sleep(0.5)
+        while True:
+            await connection.receive_pushed()
 
     @staticmethod
     def _note(inbox: deque[TaskAssigned], message: object) -> None:
