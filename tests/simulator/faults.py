@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class FaultPlan:
     """The faults that are to come, by time. `stop` ends all of them, so that the rest of a run must come to its end."""
 
-    def __init__(self, machine: "Machine") -> None:
+    def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._due: list[tuple[float, FaultKind]] = []
         self.on_kill_client: Callable[[], None] = lambda: None

@@ -38,7 +38,7 @@ class ManagerProcess:
     `dies_at` counts the calls of the kernel until the process dies; None: it does not die.
     """
 
-    def __init__(self, machine: "Machine") -> None:
+    def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._log = Logger(LogLevel.ERROR if machine.settings.seed >= 0 else LogLevel.DEBUG, pid=0)
         self._poller = SimulatedPoller(machine.random, machine.now_s, self._on_call)
