@@ -27,7 +27,7 @@ DURABLE_ONLY = frozenset({FaultKind.KILL_MANAGER, FaultKind.LOSE_POWER, FaultKin
 
 
 GRACE_SECONDS = 30.0
-"""The grace of sessions that a client can rely on. Some runs have a shorter one, in which sessions do end."""
+"""The grace of sessions that a client can rely on. Some runs have none, so that a restart ends all sessions."""
 
 
 class RunSettings(Struct, frozen=True, kw_only=True):
@@ -66,5 +66,5 @@ def settings_of(seed: int, workloads: tuple[str, ...]) -> RunSettings:
         partial=generator.choice((0.0, 0.1, 0.5)),
         overlap=generator.choice((0.0, 0.2, 0.7)),
         capacity=(200, 2_000) if small else (4_000, 200_000),
-        grace_s=generator.choice((GRACE_SECONDS, GRACE_SECONDS, GRACE_SECONDS, 0.05)),
+        grace_s=generator.choice((GRACE_SECONDS, GRACE_SECONDS, GRACE_SECONDS, 0.0)),
     )
