@@ -94,10 +94,11 @@ def main(arguments: Sequence[str]) -> int:
     findings: list[Finding] = []
     with multiprocessing.get_context("fork").Pool(chosen.processes, maxtasksperchild=1) as pool:
         questions = [(name, chosen.seeds, chosen.first) for name in names]
-        for finding in pool.imap(_find_one, questions):
+        for finding in pool.imap_unordered(_find_one, questions):
             findings.append(finding)
             seeds = "not found" if finding.seeds is None else f"{finding.seeds:,}"
             print(f"{finding.bug:38} {seeds:>9}  {finding.violation[:120]}", flush=True)
+    findings.sort(key=lambda finding: names.index(finding.bug))
     missed = [finding.bug for finding in findings if finding.seeds is None]
     print(f"{len(findings) - len(missed)} of {len(findings)} bugs found within {chosen.seeds:,} seeds")
     if chosen.json is not None:

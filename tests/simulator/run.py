@@ -74,6 +74,8 @@ def run(settings: RunSettings) -> Result:
                     raise Violation("; ".join(machine.loop.defects))
             finally:
                 _cancel_all(machine)
+    except TimeoutError:
+        violation = f"a request has no answer after {PATIENCE_SECONDS:g} s"
     except (Exception, StateBroken) as error:  # noqa: BLE001 - every error of a run is a finding
         where = "".join(traceback.format_exception(error)[-6:])
         violation = f"{type(error).__name__}: {error}\n{where}" if not isinstance(error, Violation) else str(error)

@@ -27,7 +27,7 @@ DURABLE_ONLY = frozenset({FaultKind.KILL_MANAGER, FaultKind.LOSE_POWER, FaultKin
 
 
 GRACE_SECONDS = 30.0
-"""The grace of sessions that a client can rely on. Some runs have a shorter one, in which sessions do end."""
+"""The grace of sessions that a client can rely on. Some runs have none, so that a restart ends all sessions."""
 
 
 class RunSettings(Struct, frozen=True, kw_only=True):

@@ -86,6 +86,12 @@ class WorkerProcess:
             connection.send(Request(number, (finish,), number))
 
     @staticmethod
+    async def _hang(connection: AsyncConnection) -> None:
+        """Do not finish a task, until the manager has this process killed or the connection is lost."""
+        while True:
+            await connection.receive_pushed()
+
+    @staticmethod
     def _note(inbox: deque[TaskAssigned], message: object) -> None:
         match message:
             case TaskAssigned():

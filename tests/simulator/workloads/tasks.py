@@ -27,6 +27,7 @@ class Follower:
         self._process = process
         self._waiting: dict[str, asyncio.Future[TaskEnded | None]] = {}
         self._is_following = False
+        self._connection: AsyncConnection | None = None
 
     def expect(self, task_id: str) -> asyncio.Future[TaskEnded | None]:
         """Return the future of a task's end, which is None if the manager has forgotten the task."""
@@ -37,15 +38,16 @@ class Follower:
         return ended
 
     def forget(self, task_id: str) -> None:
-        """Give up a task that was not accepted."""
+        """Give up a task that was not accepted. With the last one, following ends."""
         self._waiting.pop(task_id, None)
+        if not self._waiting and self._connection is not None:
+            self._connection.terminate()
 
     async def _follow(self) -> None:
         """Follow until the connection breaks; then all tasks that are waited for are given up."""
         channel = self._process.client.tiers.caller.channel
-        connection: AsyncConnection | None = None
         try:
-            connection = await channel.dial()
+            self._connection = connection = await channel.dial()
             connection.accept_pushed()
             # Which of them the manager does not know says nothing: the submission may be on its way.
             await connection.exchange(FollowTasks(0, ()))
@@ -62,8 +64,9 @@ class Follower:
             pass
         finally:
             self._is_following = False
-            if connection is not None:
-                channel.discard(connection)
+            if self._connection is not None:
+                channel.discard(self._connection)
+                self._connection = None
             for task_id in [*self._waiting]:
                 self._end(task_id, None)
 
