@@ -68,5 +68,5 @@ def settings_of(seed: int, workloads: tuple[str, ...]) -> RunSettings:
         overlap=generator.choice((0.0, 0.2, 0.7)),
         capacity=(200, 2_000) if small else (4_000, 200_000),
         has_small_limits=generator.random() < 0.4,
-        grace_s=generator.choice((GRACE_SECONDS, GRACE_SECONDS, GRACE_SECONDS, 0.05)),
+        grace_s=generator.choice((GRACE_SECONDS, GRACE_SECONDS, GRACE_SECONDS, 0.0)),
     )

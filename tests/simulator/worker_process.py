@@ -74,8 +74,8 @@ class WorkerProcess:
                 connection.send(Request(number, (BeginTask(task.task_id, task.attempt),), number))
             await asyncio.sleep(self._machine.random.choice((0.0, 0.001, 0.2)))
             kind = task.payload[:4]
-            while kind == b"hang":
-                await connection.receive_pushed()  # until the manager is gone, or kills this process
+            if kind == b"hang":
+                await self._hang(connection)
             if task.payload.startswith(b"die"):
                 self.kill()
                 await asyncio.sleep(10_000)
