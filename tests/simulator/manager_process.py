@@ -52,7 +52,6 @@ class ManagerProcess:
         self._restart_at_s = 0.0
         self.starts = 0
         self.turns = 0
-        self.revision_before = 0
         machine.disk.on_call = self._on_call
 
     @property

@@ -61,12 +61,10 @@ class Oracle:
         self.floors: dict[Key, int] = defaultdict(int)  # the latest acknowledged write of each key
         self.leases: dict[str, list[tuple[int, int]]] = defaultdict(list)  # by plan: token, version of the plan
         self.committed: list[events.AnyEvent] = []
-        self._published = 0
         self.outcomes = hashlib.sha256()
         self.commands = 0
         self.plan_ids: list[str] = []
         self.parents: list[str] = []
-        self.closed_changesets: list[str] = []
         self._finished: dict[str, list[tuple[int, int]]] = defaultdict(list)  # by plan: token, version afterwards
         self._versions: dict[str, tuple[int, object]] = {}  # by plan: the latest version that a client saw
         self._steps: dict[tuple[Key, int], int] = {}  # of counters: the revision of each value

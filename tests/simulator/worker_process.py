@@ -30,7 +30,6 @@ class WorkerProcess:
         self._machine = machine
         self._process: ClientProcess | None = None
         self.is_stopped = False
-        self.deaths = 0
 
     @property
     def pid(self) -> int | None:
@@ -47,7 +46,6 @@ class WorkerProcess:
 
     def kill(self) -> None:
         if self._process is not None and self._process.is_alive:
-            self.deaths += 1
             self._process.kill()
 
     async def _work(self, process: ClientProcess) -> None:

@@ -24,7 +24,6 @@ async def record_changes(actor: Actor) -> None:
         await _record(actor, contexts[number], changesets[number])
     for context, changeset_id in zip(contexts, changesets, strict=True):
         await context.close_changeset(changeset_id)
-        oracle.closed_changesets.append(changeset_id)
     late = sw.Change(path=f"{actor.unique()}.py", before=None, after=b"late")
     with suppress(sw.ChangesetClosed):
         await contexts[0].record_change(late, changeset_id=changesets[0])
