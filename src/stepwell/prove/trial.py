@@ -18,13 +18,13 @@ from typing import Final, Self
 
 import msgspec
 from msgspec import Struct
-from ulid import ULID
 
 from stepwell import limits
 from stepwell.client.client import Client, connect
 from stepwell.domain.plans.model import Plan
 from stepwell.domain.tiers.model import Fragment
 from stepwell.errors import AlreadyExists, PlanNotReady, StartFailed, StepwellError
+from stepwell.identifiers import new_id
 from stepwell.process import ChildProcess, describe_exit
 from stepwell.prove import peers
 from stepwell.prove.history import AnyRecord, History, TrialHeader, history_of, read_records
@@ -88,7 +88,7 @@ def _prepared(settings: TrialSettings, directory: Path) -> Generator[_Subject]:
         with peers.serve_peer(settings.subject, directory) as address:
             yield _Subject(address, "", tuple(map(str, range(count))))
         return
-    project = f"stepwell-prove-{ULID()}"
+    project = f"stepwell-prove-{new_id()}"
     with contextlib.ExitStack() as stack:
         killable: KillableManager | None = None
         if settings.address is not None:

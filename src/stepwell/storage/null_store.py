@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ulid import ULID
-
 from stepwell.domain.events import AnyEvent
+from stepwell.identifiers import new_id
 from stepwell.protocol.messages import ENCODING
 from stepwell.storage.store import CommitBatch, Durability, StoredState
 
@@ -19,7 +18,7 @@ class NullStore:
     """A `Store` that stores nothing. It still has an epoch, because clients compare revisions within one."""
 
     def __init__(self, encoding: str | None = None, epoch: str | None = None) -> None:
-        self.epoch = epoch or str(ULID())
+        self.epoch = epoch or new_id()
         self.encoding = encoding or ENCODING
         self.durability = Durability.NONE
         self.starts = 1

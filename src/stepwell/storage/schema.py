@@ -26,9 +26,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ulid import ULID
-
 from stepwell.errors import StartFailed, StoreDamaged
+from stepwell.identifiers import new_id
 from stepwell.storage.rows import LEASES, STORE
 from stepwell.storage.sql import Database
 
@@ -287,7 +286,7 @@ def start_new_epoch(connection: Database) -> str:
     continues a session. The mark, if there is one, is of the old history and counts no more. Leases end at the latest
     stored time, so that the first housekeeping of a manager releases them.
     """
-    epoch = str(ULID())
+    epoch = new_id()
     connection.execute("UPDATE store SET epoch = ?, has_mark = 0", (epoch,))
     connection.execute("DELETE FROM sessions")
     connection.execute("DELETE FROM replies")

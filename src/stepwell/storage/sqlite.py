@@ -21,7 +21,6 @@ from typing import Final, cast
 
 import msgspec
 from msgspec.structs import replace
-from ulid import ULID
 
 from stepwell import limits
 from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
@@ -31,6 +30,7 @@ from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.replies import Row
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.errors import StartFailed, StoreFailed
+from stepwell.identifiers import new_id
 from stepwell.protocol.messages import ENCODING
 from stepwell.storage import rows
 from stepwell.storage.database import (
@@ -214,7 +214,7 @@ class SqliteStore:
         with translated_errors("the database"):
             db.execute("BEGIN IMMEDIATE")
             if is_new := migrate(db) == 0:
-                first = StoreRow(str(ULID()), encoding or ENCODING, 0, 0, 0, 1, 0, 0, "", self.durability.value)
+                first = StoreRow(new_id(), encoding or ENCODING, 0, 0, 0, 1, 0, 0, "", self.durability.value)
                 db.execute(rows.STORE.put, rows.store_values(first))
             elif may_have_lost_commits(read_store_row(db), self._files.boot_id()):
                 rows.verify(db)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ulid import ULID
-
 from stepwell import limits
 from stepwell.client.api.plan_leases import LeasedPlanCalls, plan_of, project_links
 from stepwell.client.api.service import method
@@ -24,6 +22,7 @@ from stepwell.domain.plans.commands import (
 )
 from stepwell.domain.plans.model import ArgumentValue, MergeStrategy, Plan, ProjectLink, SubplanMode
 from stepwell.domain.replies import ReadyStarted
+from stepwell.identifiers import new_id
 
 
 class SubplanCalls(LeasedPlanCalls):
@@ -125,7 +124,7 @@ def subplan(
     """Return the description of a child for `declare_subplans`. Without projects the child works on its parent's."""
     return SubplanSpec(
         alias=alias,
-        plan_id=str(ULID()),
+        plan_id=new_id(),
         action_name=action_name,
         arguments=dict(arguments or {}),
         project_links=project_links(projects),

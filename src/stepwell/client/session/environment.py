@@ -12,9 +12,8 @@ import socket
 import time
 from typing import Final
 
-from ulid import ULID
-
 from stepwell.errors import StepwellError
+from stepwell.identifiers import new_id
 from stepwell.storage.body_reader import BodyFile
 from stepwell.transport import address as addresses
 from stepwell.transport import restart_lock
@@ -44,7 +43,7 @@ class Environment:
 
     def new_id(self) -> str:
         """Return an id that nothing else has, for a session, a task, a plan, a changeset, a decision or a receipt."""
-        return str(ULID())
+        return new_id()
 
     def is_restarting(self, address: str) -> bool:
         """Return True if a program is there that starts the manager of an address again when it dies."""
