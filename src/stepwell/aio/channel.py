@@ -13,7 +13,6 @@ turn and is dropped.
 from __future__ import annotations
 
 import asyncio
-import os
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -40,7 +39,7 @@ class Channel:
         self.loop = loop
         self.rules = blocking_channel.rules
         self.environment = blocking_channel.environment
-        self._pid = os.getpid()
+        self._is_inherited = False  # set in a forked child, to which this client does not belong
         self._shared: AsyncConnection | None = None
         self._dial_lock = asyncio.Lock()
         self._request_slots = asyncio.Semaphore(limits.REQUESTS_IN_FLIGHT_MAX)
@@ -60,7 +59,7 @@ class Channel:
 
         Objects of asyncio are not thread-safe: used from another loop they would fail later and far from the cause.
         """
-        if os.getpid() != self._pid:
+        if self._is_inherited:
             raise NotOwner("this client belongs to another process: connect one here")
         if asyncio.get_running_loop() is not self.loop:
             raise NotOwner("this client belongs to another event loop: connect one in this loop")
@@ -139,6 +138,7 @@ class Channel:
 
     def _in_forked_child(self) -> None:
         """Detach all connections in a forked child, which must not touch the parent's event loop."""
+        self._is_inherited = True
         for connection in self._open:
             connection.detach_in_forked_child()
 

@@ -59,6 +59,8 @@ class Watch:
         Tasks that share a watch receive one at a time. The time that a task waits for another one counts too.
         """
         self._channel.require_owner()
+        if not self._receive_lock.locked() and not self._is_closed and (event := self._cursor.pop()) is not None:
+            return event  # it was received before: no other task receives, and there is nothing to wait for
         try:
             async with asyncio.timeout(timeout_s), self._receive_lock:
                 return await self._next()
