@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 
-from tests.simulator.run import Result, run, run_seed
+from tests.simulator.run import Result, prepare_process, run, run_seed
 from tests.simulator.settings import settings_of
 from tests.simulator.shrink import regressions, shrunk, write_regression
 from tests.simulator.workloads import WORKLOADS
@@ -58,9 +58,10 @@ def run_all(seeds: range, processes: int) -> int:
 
 def _results(seeds: Iterable[int], processes: int) -> Iterator[tuple[Result, float]]:
     if processes == 1:
+        prepare_process()
         yield from map(run_seed, seeds)
         return
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+    with multiprocessing.get_context("spawn").Pool(processes, prepare_process) as pool:
         yield from pool.imap_unordered(run_seed, seeds, chunksize=4)
 
 

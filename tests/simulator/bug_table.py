@@ -14,7 +14,7 @@ from types import FrameType
 import msgspec
 
 from tests.simulator.bugs import BUGS
-from tests.simulator.run import run
+from tests.simulator.run import prepare_process, run
 from tests.simulator.settings import settings_of
 from tests.simulator.workloads import WORKLOADS
 
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"there is no bug {unknown[0]!r}: give some of {', '.join(BUGS)}")
     names = chosen.names or [*BUGS]
     findings: list[Finding] = []
-    with multiprocessing.get_context("fork").Pool(chosen.processes, maxtasksperchild=1) as pool:
+    with multiprocessing.get_context("fork").Pool(chosen.processes, prepare_process, maxtasksperchild=1) as pool:
         questions = [(name, chosen.seeds, chosen.first) for name in names]
         for finding in pool.imap_unordered(_find_one, questions):
             findings.append(finding)

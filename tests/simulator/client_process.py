@@ -105,8 +105,14 @@ class ClientProcess:
         self._tasks.append(self.machine.loop.create_task(work))
 
     def start_background(self, work: Coroutine[object, object, None]) -> None:
-        """Start a task that no one waits for: it ends with its connection, or with this process."""
-        self._background.append(self.machine.loop.create_task(work))
+        """Start a task that no one waits for: it ends by itself, or with this process. Its error fails the run."""
+        task = self.machine.loop.create_task(work)
+        task.add_done_callback(self._on_end)
+        self._background.append(task)
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        if self.is_alive and not task.cancelled() and (error := task.exception()) is not None:
+            self.machine.loop.defects.append(str(error))
 
     async def join(self) -> None:
         """Wait until all tasks have ended, and raise the first error that is no end of the process."""

@@ -109,6 +109,7 @@ class SimulatedDisk:
         self.on_call: Callable[[], None] = lambda: None
         self.is_full = False
         self.fails_at: int | None = None  # changes until one fails; None: none does
+        self.has_failed = False  # a fault has happened to the living process
         self.generation = 0  # files that were opened in an earlier one are those of a dead process
         self.is_detached = False  # between the death of a process and the start of the next
         self.root = f"/{next(_disk_numbers)}"  # so that SQLite's file system finds the disk of a path
@@ -144,8 +145,10 @@ class SimulatedDisk:
             self.fails_at -= 1
             if self.fails_at < 0:
                 self.fails_at = None
+                self.has_failed = True
                 raise OSError(5, "Input/output error")
         if grows and self.is_full:
+            self.has_failed = True
             raise DiskFullError(28, "No space left on device")
 
     def flush_names(self) -> None:
@@ -164,7 +167,7 @@ class SimulatedDisk:
         """Note the death of the process: its open files change nothing any more."""
         self.generation += 1
         self.is_detached = True
-        self.is_full, self.fails_at = False, None
+        self.is_full, self.fails_at, self.has_failed = False, None, False
 
     def lose_power(self, generator: random.Random) -> None:
         """Keep what was flushed, and parts of the rest."""

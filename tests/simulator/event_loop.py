@@ -65,20 +65,21 @@ class SimulatedEventLoop(asyncio.BaseEventLoop):
         self._marked[fd] = None
 
     def wait(self, timeout_s: float | None) -> list[tuple[Callable[[], object], None]]:
-        self._machine.wait(timeout_s, lambda: bool(self._marked or self._ready))  # a fault may wake tasks too
-        ready = list[tuple[Callable[[], object], None]]()
-        for fd in [*self._marked]:
-            found = self._callbacks_of(fd)
-            if not found:
-                del self._marked[fd]
-            ready += [(callback, None) for callback in found]
-        return ready
+        self._machine.wait(timeout_s, self._is_ready)
+        return [(callback, None) for fd in [*self._marked] for callback in self._callbacks_of(fd)]
+
+    def _is_ready(self) -> bool:
+        """Return True if a task can run: a fault has woken one, or a socket is ready."""
+        return bool(self._ready) or any(self._callbacks_of(fd) for fd in [*self._marked])
 
     def _callbacks_of(self, fd: int) -> list[Callable[[], object]]:
+        """Return the callbacks of a marked socket; without any, it is not examined again before it is marked."""
         reader, writer = self._readers.get(fd), self._writers.get(fd)
         callbacks = [reader[1]] if reader is not None and reader[0].is_readable else []
         if writer is not None and writer[0].is_writable:
             callbacks.append(writer[1])
+        if not callbacks:
+            del self._marked[fd]
         return callbacks
 
     def _process_events(self, event_list: list[tuple[Callable[[], object], None]]) -> None:

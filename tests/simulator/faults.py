@@ -12,25 +12,33 @@ if TYPE_CHECKING:
 
 
 class FaultPlan:
-    """The faults that are to come, by time. `stop` ends all of them, so that the rest of a run must come to its end."""
+    """The faults that are to come. `stop` ends all of them, so that the rest of a run must come to its end.
+
+    Some happen at a moment, the others at a step of the machine. Time passes while the processes wait, so that a moment
+    mostly meets an idle machine; a step meets a busy one.
+    """
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._due: list[tuple[float, FaultKind]] = []
+        self._due: list[tuple[float, FaultKind]] = []  # by moment
+        self._due_at_step: list[tuple[int, FaultKind]] = []
         self.on_kill_client: Callable[[], None] = lambda: None
         self.on_kill_worker: Callable[[], None] = lambda: None
         self.on_power_loss: Callable[[], None] = lambda: None
         self.happened: list[FaultKind] = []
 
-    def schedule(self, seconds: float) -> None:
-        """Draw the moments of the faults from the next `seconds`."""
+    def schedule(self, seconds: float, steps: int) -> None:
+        """Draw the faults, each from the next `seconds` or from the first `steps`; more early ones, for short runs."""
         settings, generator = self._machine.settings, self._machine.random
-        if settings.faults:
-            now_s = self._machine.now_s()
-            self._due = sorted(
-                (now_s + generator.random() * seconds, generator.choice(settings.faults))
-                for _ in range(settings.fault_count)
-            )
+        now_s = self._machine.now_s()
+        for _ in range(settings.fault_count if settings.faults else 0):
+            kind = generator.choice(settings.faults)
+            if generator.random() < settings.busy_faults:
+                self._due_at_step.append((int(steps * generator.random() ** 3), kind))
+            else:
+                self._due.append((now_s + seconds * generator.random() ** 3, kind))
+        self._due.sort()
+        self._due_at_step.sort()
 
     def moments(self) -> list[float]:
         return [self._due[0][0]] if self._due else []
@@ -38,6 +46,7 @@ class FaultPlan:
     def stop(self) -> None:
         """Let no further fault happen, and mend what is broken."""
         self._due.clear()
+        self._due_at_step.clear()
         self._machine.disk.is_full = False
         self._machine.disk.fails_at = None
         self._machine.manager.dies_at = None
@@ -47,12 +56,13 @@ class FaultPlan:
 
     def apply_due(self) -> None:
         while self._due and self._due[0][0] <= self._machine.clock.now_s:
-            _, kind = self._due.pop(0)
-            self.happened.append(kind)
-            self._apply(kind)
+            self._apply(self._due.pop(0)[1])
+        while self._due_at_step and self._due_at_step[0][0] <= self._machine.steps:
+            self._apply(self._due_at_step.pop(0)[1])
 
     def _apply(self, kind: FaultKind) -> None:
         machine, generator = self._machine, self._machine.random
+        self.happened.append(kind)
         match kind:
             case FaultKind.KILL_MANAGER:
                 machine.manager.dies_at = generator.choice((0, 1, 2, 5, 10, 30, 100))
@@ -69,6 +79,8 @@ class FaultPlan:
                 if machine.network.news:
                     pipe = generator.choice([*machine.network.news])
                     pipe.frozen_until_s = machine.clock.now_s + generator.choice((0.1, 5.0, 60.0, 100.0))
+            case FaultKind.PAUSE_MACHINE:
+                machine.clock.now_s += generator.choice((0.3, 2.0))
             case FaultKind.JUMP_CLOCK:
                 machine.clock.jump(generator.choice((-3_600.0, -1.0, 1.0, 60.0)))
             case FaultKind.FULL_DISK:

@@ -17,10 +17,14 @@ from tests.simulator.network import SimulatedListener, SimulatedSocket
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 
 
-class SimulatedPoller:
-    """The descriptors of one manager. It never waits: `wake_at_s` is when the manager wants to be woken at the latest.
+class ManagerWaits(BaseException):
+    """The manager would sleep in its poll. The machine goes on, and the manager begins its turn anew when it wakes."""
 
-    Descriptors that may be ready are in `_marked`; each is examined when the manager polls.
+
+class SimulatedPoller:
+    """The descriptors of one manager. `wake_at_s` is when the manager wants to be woken at the latest.
+
+    It cannot sleep: a poll that would wait raises `ManagerWaits`. Descriptors that may be ready are in `_marked`.
     """
 
     def __init__(self, generator: random.Random, now_s: Callable[[], float], on_call: Callable[[], None]) -> None:
@@ -37,8 +41,9 @@ class SimulatedPoller:
         self._marked[fd] = None
 
     @property
-    def may_be_ready(self) -> bool:
-        return bool(self._marked)
+    def is_ready(self) -> bool:
+        """True if a poll would return a descriptor."""
+        return any(self._events(fd) for fd in [*self._marked])
 
     def register(self, fd: int, eventmask: int, /) -> None:
         if fd in self._interest:
@@ -61,6 +66,8 @@ class SimulatedPoller:
         if len(ready) > 1:
             self._random.shuffle(ready)
         self.wake_at_s = self._now_s() + timeout
+        if timeout > 0 and not ready:
+            raise ManagerWaits
         return ready
 
     def _events(self, fd: int) -> int:

@@ -82,15 +82,14 @@ class Machine:
         self.faults.apply_due()
         now_s = self.clock.now_s
         pipes = [pipe for pipe in self.network.news if pipe.frozen_until_s <= now_s]
-        is_due = self.manager.is_due(now_s)
-        choices = len(pipes) + is_due
-        if not choices:
+        weight = self.settings.eagerness if self.manager.is_due(now_s) else 0.0
+        if not pipes and not weight:
             return False
-        choice = int(self.random.random() * choices)
-        if choice == len(pipes):
-            self.manager.run()
+        choice = self.random.random() * (len(pipes) + weight)
+        if choice < len(pipes):
+            self._deliver(pipes[int(choice)])
         else:
-            self._deliver(pipes[choice])
+            self.manager.run()
         return True
 
     def _deliver(self, pipe: Pipe) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -10,14 +11,16 @@ from stepwell.domain.tiers.model import TierBudget
 from stepwell.errors import StepwellError, StoreFailed
 from stepwell.manager.loop import Loop
 from stepwell.manager.process import Settings, resume
-from stepwell.manager.request_handler import RequestHandler
+from stepwell.manager.request_handler import AnyRequest, RequestExecution, RequestHandler, TimeBudget, Uploaded
+from stepwell.manager.sessions import SessionRecord
 from stepwell.manager.state_owner import StateClock, StateOwner
+from stepwell.protocol.messages import Response
 from stepwell.storage.null_store import NullStore
 from stepwell.storage.sqlite import SqliteStore
 from stepwell.storage.store import Durability, Store
 from stepwell.telemetry import Logger, LogLevel
 from stepwell.transport.kernel import Kernel
-from tests.simulator.kernel import SimulatedKernel, SimulatedPoller
+from tests.simulator.kernel import ManagerWaits, SimulatedKernel, SimulatedPoller
 from tests.simulator.network import SimulatedSocket
 from tests.simulator.store_files import SimulatedStoreFiles
 
@@ -30,6 +33,25 @@ RESTART_SECONDS = 0.2
 
 class ProcessKilled(BaseException):
     """The manager's process dies at this call. No handler of the manager may catch it."""
+
+
+class CountedRequests(RequestHandler):
+    """Executes requests, and counts the commands in them for the simulator's report."""
+
+    def __init__(self, owner: StateOwner, clock: StateClock, log: Logger, on_executed: Callable[[int], None]) -> None:
+        super().__init__(owner, clock, log)
+        self._on_executed = on_executed
+
+    def respond(self, message: AnyRequest, session: SessionRecord, uploads: Uploaded) -> Response:
+        self._on_executed(len(message.commands))
+        return super().respond(message, session, uploads)
+
+    def advance(
+        self, execution: RequestExecution, session: SessionRecord, uploads: Uploaded, budget: TimeBudget | None
+    ) -> None:
+        done = len(execution.results)
+        super().advance(execution, session, uploads, budget)
+        self._on_executed(len(execution.results) - done)
 
 
 class ManagerProcess:
@@ -52,6 +74,7 @@ class ManagerProcess:
         self._restart_at_s = 0.0
         self.starts = 0
         self.turns = 0
+        self.commands = 0  # of clients, executed or refused
         machine.disk.on_call = self._on_call
 
     @property
@@ -73,7 +96,7 @@ class ManagerProcess:
         """Return True if the manager has something to do, or is to be started."""
         if self.loop is None:
             return now_s >= self._restart_at_s
-        return self._poller.may_be_ready or now_s >= self._poller.wake_at_s
+        return self._poller.is_ready or now_s >= self._poller.wake_at_s
 
     def moments(self) -> list[float]:
         return [self._restart_at_s if self.loop is None else self._poller.wake_at_s]
@@ -87,10 +110,12 @@ class ManagerProcess:
                 self.loop.turn()
                 self.turns += 1
                 self._machine.oracle.check_turn()
+        except ManagerWaits:
+            return
         except (ProcessKilled, StoreFailed) as error:
             self._end(error)
         except StepwellError as error:
-            if not self._is_killed:
+            if not self._is_killed and not self._machine.disk.has_failed:
                 raise
             self._end(error)
 
@@ -106,7 +131,8 @@ class ManagerProcess:
             store.close()
             raise
         self._owner = owner
-        self.requests = RequestHandler(owner, StateClock(owner.stored.clock_ms if owner.stored else 0), self._log)
+        clock = StateClock(owner.stored.clock_ms if owner.stored else 0)
+        self.requests = CountedRequests(owner, clock, self._log, self._count)
         listener = self._machine.network.listen(self._poller)
         self._poller.sockets[listener.fileno()] = listener
         listener.on_accept = self._on_accept
@@ -114,6 +140,9 @@ class ManagerProcess:
         resume(settings, self.loop, self.requests)
         self.starts += 1
         self._machine.oracle.check_start()
+
+    def _count(self, commands: int) -> None:
+        self.commands += commands
 
     def _budget(self) -> TierBudget:
         return TierBudget(hot_tokens=self._machine.settings.hot_tokens, arena_bytes=4 * limits.MIB, warm_entries=40)

@@ -62,11 +62,11 @@ class Oracle:
         self.leases: dict[str, list[tuple[int, int]]] = defaultdict(list)  # by plan: token, version of the plan
         self.committed: list[events.AnyEvent] = []
         self.outcomes = hashlib.sha256()
-        self.commands = 0
         self.plan_ids: list[str] = []
         self.parents: list[str] = []
         self._finished: dict[str, list[tuple[int, int]]] = defaultdict(list)  # by plan: token, version afterwards
-        self._versions: dict[str, tuple[int, object]] = {}  # by plan: the latest version that a client saw
+        self.versions: dict[str, int] = defaultdict(int)  # by plan: the latest version that a client saw
+        self._positions: dict[tuple[str, int], object] = {}  # by plan and version: phase and state
         self._steps: dict[tuple[Key, int], int] = {}  # of counters: the revision of each value
         self._changes: dict[str, dict[str, int | None]] = defaultdict(dict)  # by changeset: path, its number
         self._watched: list[list[events.AnyEvent]] = []
@@ -134,12 +134,14 @@ class Oracle:
             raise Violation(f"two callers have the lease {token} of plan {plan_id}")
         self.leases[plan_id].append((token, version))
 
-    def note_plan(self, plan: Plan) -> None:
-        """Check that a plan does not go back to an earlier version, and that a version has one meaning."""
-        known, position = self._versions.get(plan.plan_id, (0, None))
-        if plan.version < known or (plan.version == known and position not in {None, plan.position}):
-            raise Violation(f"plan {plan.plan_id} was at version {known} ({position}), and is at {plan.version}")
-        self._versions[plan.plan_id] = plan.version, plan.position
+    def note_plan(self, plan: Plan, floor: int) -> None:
+        """Check a plan that was read: it has the version known before the read, or a later one, and one meaning."""
+        if plan.version < floor:
+            raise Violation(f"plan {plan.plan_id} was at version {floor} before the read, and is at {plan.version}")
+        position = self._positions.setdefault((plan.plan_id, plan.version), plan.position)
+        if position != plan.position:
+            raise Violation(f"version {plan.version} of plan {plan.plan_id} is {position} and {plan.position}")
+        self.versions[plan.plan_id] = max(self.versions[plan.plan_id], plan.version)
 
     def note_finished(self, plan: Plan, token: int) -> None:
         """Check that the holder of the latest lease finished a phase, and that it did so once."""
@@ -199,6 +201,9 @@ class Oracle:
         for leased in (state.tasks.by_worker, state.tasks.prefetched):
             self.holders.update({task.task_id: worker_id for worker_id, task in leased.items()})
         self._check_leases()
+        assert manager.loop is not None
+        if manager.loop._evicted and FaultKind.FREEZE_PIPE not in self._machine.faults.happened:
+            raise Violation("the manager has evicted a client that reads and sends")
         if manager.turns % INVARIANT_TURNS == 0:
             self.check_invariants()
         if self._machine.steps > STEPS_MAX:

@@ -7,8 +7,11 @@ import gc
 import sys
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from unittest import mock
 
+import apsw
 from msgspec import Struct
 
 from stepwell import limits
@@ -17,13 +20,16 @@ from stepwell.manager.state_owner import StateBroken
 from tests.simulator.client_process import ClientProcess
 from tests.simulator.clock import replaced
 from tests.simulator.machine import Machine
+from tests.simulator.manager_process import ProcessKilled
 from tests.simulator.oracle import Oracle, Violation
-from tests.simulator.settings import RunSettings, settings_of
+from tests.simulator.settings import LimitSize, RunSettings, settings_of
 from tests.simulator.worker_process import WorkerProcess
 from tests.simulator.workloads import WORKLOADS
 from tests.simulator.workloads.base import Actor
 
 FAULT_SECONDS = 3.0
+FAULT_STEPS = 2_000
+"""Faults happen within so many simulated seconds, or so many steps of the machine."""
 PATIENCE_SECONDS = 4_000.0
 """Simulated seconds after the last fault within which every request and every task must have ended."""
 
@@ -31,14 +37,16 @@ _LIMITS: dict[str, float] = {"WAL_PAGES": 60, "EVENTS_KEPT": 1_000_000, "EVENTS_
 """Limits of every run: a short one has checkpoints too, and the judge needs all events."""
 _SMALL_LIMITS: dict[str, float] = {
     "COMMANDS_PER_TURN": 2,
-    "LARGE_SECONDS_PER_TURN": 0.000_003,
-    "LARGE_SECONDS_ALONE": 0.000_01,
+    "LARGE_SECONDS_PER_TURN": 0.000_02,
+    "LARGE_SECONDS_ALONE": 0.000_06,
     "OUTBOX_BYTES_MAX": 8_000,
     "WATCHER_OUTBOX_BYTES": 2_000,
     "EVENTS_PER_FRAME": 8,
     "TIDY_SECONDS": 0.1,
 }
 """Limits that some runs have, because a short one would not reach the real ones."""
+_TINY_LIMITS: dict[str, float] = {"LARGE_SECONDS_PER_TURN": 0.000_003, "LARGE_SECONDS_ALONE": 0.000_01}
+"""Limits on top of the small ones: faults then meet a large request that is executed in part."""
 _SMALL_DURABLE_LIMITS: dict[str, float] = {"EVENTS_BUFFERED": 200}
 """Limits that are reached without harm only if there is a store: watchers read forgotten events from it."""
 
@@ -61,13 +69,10 @@ def run(settings: RunSettings) -> Result:
     oracle = machine.oracle
     violation: str | None = None
     digest = ""
-    patches = [mock.patch.object(limits, name, value) for name, value in _limits_of(settings).items()]
     was_enabled = gc.isenabled()
     gc.disable()
-    for each in patches:
-        each.start()
     try:
-        with replaced(machine.clock, machine.random):
+        with _limited(settings), replaced(machine.clock, machine.random):
             try:
                 digest = machine.loop.run_until_complete(_Run(machine, oracle).play())
                 if machine.loop.defects:
@@ -80,8 +85,6 @@ def run(settings: RunSettings) -> Result:
         where = "".join(traceback.format_exception(error)[-6:])
         violation = f"{type(error).__name__}: {error}\n{where}" if not isinstance(error, Violation) else str(error)
     finally:
-        for each in patches:
-            each.stop()
         machine.close()
         if was_enabled:
             gc.enable()
@@ -89,7 +92,7 @@ def run(settings: RunSettings) -> Result:
     return Result(
         settings.seed,
         digest,
-        oracle.commands,
+        manager.commands,
         manager.turns,
         manager.starts,
         tuple(map(str, machine.faults.happened)),
@@ -97,13 +100,37 @@ def run(settings: RunSettings) -> Result:
     )
 
 
+@contextmanager
+def _limited(settings: RunSettings) -> Iterator[None]:
+    """Set the limits of a run, and let faults of the disk pass without a message, for the length of the block."""
+    with ExitStack() as stack:
+        for name, value in _limits_of(settings).items():
+            stack.enter_context(mock.patch.object(limits, name, value))
+        stack.enter_context(mock.patch.object(sys, "unraisablehook", _ignore_faults))
+        yield
+
+
+def _ignore_faults(unraisable: sys.UnraisableHookArgs) -> None:
+    """Do not print a fault of the disk that SQLite ignores, as it does when a checkpoint fails; print all others."""
+    if not isinstance(unraisable.exc_value, ProcessKilled | OSError | apsw.IOError | apsw.FullError):
+        sys.__unraisablehook__(unraisable)
+
+
 def _limits_of(settings: RunSettings) -> dict[str, float]:
     chosen = _LIMITS | {"SESSION_GRACE_SECONDS": settings.grace_s}
-    if settings.has_small_limits:
+    if settings.limits is not LimitSize.REAL:
         chosen |= _SMALL_LIMITS
-    if settings.has_small_limits and settings.is_durable:
-        chosen |= _SMALL_DURABLE_LIMITS
+        if settings.is_durable:
+            chosen |= _SMALL_DURABLE_LIMITS
+    if settings.limits is LimitSize.TINY:
+        chosen |= _TINY_LIMITS
     return chosen
+
+
+def prepare_process() -> None:
+    """Exempt what exists now from garbage collection, which would otherwise look at all modules after each run."""
+    gc.collect()
+    gc.freeze()
 
 
 def run_seed(seed: int) -> tuple[Result, float]:
@@ -141,7 +168,8 @@ class _Run:
     async def play(self) -> str:
         """Let the clients work among faults; then, without faults, everything must come to an end."""
         machine, settings = self._machine, self._machine.settings
-        machine.faults.schedule(FAULT_SECONDS)
+        machine.manager.run()  # which starts it: without a data directory, a client does not wait for a manager
+        machine.faults.schedule(FAULT_SECONDS, FAULT_STEPS)
         supervisors = []
         if "tasks" in settings.workloads:
             for _ in range(2):
@@ -169,7 +197,7 @@ class _Run:
         self._next_pid += 1
         process = ClientProcess(self._machine, self._next_pid)
         self._clients.append(process)
-        for _ in range(self._machine.random.choice((1, 1, 2))):
+        for _ in range(self._machine.random.randint(*self._machine.settings.actors)):
             self._actors += 1
             process.start(self._act(Actor(process, self._actors, self._oracle), operations))
 
@@ -178,7 +206,6 @@ class _Run:
         workloads = self._machine.settings.workloads
         for _ in range(operations):
             name = actor.random.choice(workloads)
-            self._oracle.commands += 1
             try:
                 await WORKLOADS[name](actor)
             except StepwellError as error:

@@ -17,9 +17,18 @@ class FaultKind(StrEnum):
     KILL_WORKER = "kill worker"
     CUT_CONNECTION = "cut connection"
     FREEZE_PIPE = "freeze pipe"
+    PAUSE_MACHINE = "pause machine"
     JUMP_CLOCK = "jump clock"
     FULL_DISK = "full disk"
     FAIL_WRITE = "fail write"
+
+
+class LimitSize(StrEnum):
+    """The size of the manager's limits. A short run does not reach the real ones."""
+
+    REAL = "real"
+    SMALL = "small"
+    TINY = "tiny"  # a large request is executed a command or two at a time
 
 
 DURABLE_ONLY = frozenset({FaultKind.KILL_MANAGER, FaultKind.LOSE_POWER, FaultKind.FULL_DISK, FaultKind.FAIL_WRITE})
@@ -39,12 +48,15 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     workloads: tuple[str, ...]
     faults: tuple[FaultKind, ...]
     fault_count: int
+    busy_faults: float  # the share of the faults that happen while the machine is busy
     is_durable: bool
     hot_tokens: int
     partial: float  # the probability that only a part of the bytes under way arrives
     overlap: float  # the probability that the machine goes on while clients have more to do at once
+    eagerness: float  # how soon the manager runs, beside each event that can happen; less, and more arrives first
+    actors: tuple[int, int]  # the least and the largest number of tasks of a client, which share its connection
     capacity: tuple[int, int]  # the least and the largest capacity of a pipe
-    has_small_limits: bool  # of the manager, so that a short run reaches them
+    limits: LimitSize  # of the manager
     grace_s: float  # by which a session outlives its last connection
 
 
@@ -58,15 +70,18 @@ def settings_of(seed: int, workloads: tuple[str, ...]) -> RunSettings:
     return RunSettings(
         seed=seed,
         clients=generator.randint(1, 5),
-        operations=generator.choice((10, 20, 40)),
+        operations=generator.choice((2, 5, 10)),
         workloads=tuple(generator.sample(workloads, generator.randint(1, len(workloads)))),
         faults=tuple(generator.sample(possible, min(count, len(possible)))),
         fault_count=generator.randint(1, 8),
+        busy_faults=generator.choice((0.0, 0.5, 0.9)),
         is_durable=is_durable,
         hot_tokens=generator.choice((20, 100, 100_000)),
         partial=generator.choice((0.0, 0.1, 0.5)),
         overlap=generator.choice((0.0, 0.2, 0.7)),
-        capacity=(200, 2_000) if small else (4_000, 200_000),
-        has_small_limits=generator.random() < 0.4,
+        eagerness=generator.choice((1.0, 0.3, 0.1)),
+        actors=generator.choice(((1, 2), (1, 4), (4, 8))),
+        capacity=(500, 8_000) if small else (20_000, 200_000),
+        limits=generator.choice((LimitSize.REAL, LimitSize.REAL, LimitSize.SMALL, LimitSize.TINY)),
         grace_s=generator.choice((GRACE_SECONDS, GRACE_SECONDS, GRACE_SECONDS, 0.0)),
     )

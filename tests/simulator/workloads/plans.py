@@ -29,8 +29,9 @@ async def drive_plan(actor: Actor) -> None:
         known.append(plan.plan_id)
         return
     plan_id = actor.random.choice(known)
+    floor = oracle.versions[plan_id]
     plan = await plans.get_plan(plan_id)
-    oracle.note_plan(plan)
+    oracle.note_plan(plan, floor)
     lease_ms = actor.random.choice((200, 5_000, 60_000))
     phase, state = str(plan.phase), str(plan.state)
     if state == "queued":

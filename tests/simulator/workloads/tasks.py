@@ -10,7 +10,7 @@ from stepwell.client.session.calls import Call
 from stepwell.domain.tasks.commands import SubmitTask
 from stepwell.domain.tasks.model import TaskState
 from stepwell.errors import OutcomeUnknown, RuntimeLost
-from stepwell.protocol.messages import FollowTasks, TaskEnded, TasksReceived
+from stepwell.protocol.messages import FollowTasks, TaskEnded, TasksFollowed, TasksReceived
 from tests.simulator.client_process import ClientProcess
 from tests.simulator.oracle import Violation
 from tests.simulator.worker_process import STRATEGY
@@ -18,6 +18,9 @@ from tests.simulator.workloads.base import PROJECT, Actor
 
 PATIENCE_S = 600.0
 """Within this time every task ends: it has a deadline of a second, and few attempts."""
+RECONNECT_SECONDS = 0.05
+LINGER_SECONDS = 0.001
+"""A follower stays for this time after the last outcome: a second report of it would come now."""
 
 
 class Follower:
@@ -26,6 +29,7 @@ class Follower:
     def __init__(self, process: ClientProcess) -> None:
         self._process = process
         self._waiting: dict[str, asyncio.Future[TaskEnded | None]] = {}
+        self._accepted: set[str] = set()  # tasks that the manager has acknowledged
         self._is_following = False
         self._connection: AsyncConnection | None = None
 
@@ -37,6 +41,10 @@ class Follower:
             self._process.start_background(self._follow())
         return ended
 
+    def accept(self, task_id: str) -> None:
+        """Note that a task was accepted: a later manager that does not know it has lost it."""
+        self._accepted.add(task_id)
+
     def forget(self, task_id: str) -> None:
         """Give up a task that was not accepted. With the last one, following ends."""
         self._waiting.pop(task_id, None)
@@ -44,33 +52,50 @@ class Follower:
             self._connection.terminate()
 
     async def _follow(self) -> None:
-        """Follow until the connection breaks; then all tasks that are waited for are given up."""
+        """Follow until all tasks have ended, over as many connections as that takes."""
         channel = self._process.client.tiers.caller.channel
         try:
-            self._connection = connection = await channel.dial()
-            connection.accept_pushed()
-            # Which of them the manager does not know says nothing: the submission may be on its way.
-            await connection.exchange(FollowTasks(0, ()))
-            ended: set[str] = set()
             while self._waiting:
-                message = await connection.receive_pushed()
-                if isinstance(message, TaskEnded):
-                    if message.task_id in ended:
-                        raise Violation(f"the outcome of {message.task_id} was reported twice")
-                    ended.add(message.task_id)
-                    self._end(message.task_id, message)
-                    connection.send(TasksReceived((message.task_id,)))
-        except (OutcomeUnknown, RuntimeLost):
-            pass
+                try:
+                    self._connection = connection = await channel.dial()
+                    await self._receive(connection)
+                except (OutcomeUnknown, RuntimeLost):
+                    await asyncio.sleep(RECONNECT_SECONDS)
+                finally:
+                    if self._connection is not None:
+                        channel.discard(self._connection)
+                        self._connection = None
         finally:
             self._is_following = False
-            if self._connection is not None:
-                channel.discard(self._connection)
-                self._connection = None
             for task_id in [*self._waiting]:
                 self._end(task_id, None)
 
+    async def _receive(self, connection: AsyncConnection) -> None:
+        """Receive outcomes on one connection. The manager reports each of them once there."""
+        connection.accept_pushed()
+        # Only of accepted tasks does it mean anything that the manager does not know them.
+        answer = await connection.exchange(FollowTasks(0, tuple(sorted(self._accepted & self._waiting.keys()))))
+        assert isinstance(answer, TasksFollowed)
+        for task_id in answer.unknown:
+            self._end(task_id, None)
+        reported: set[str] = set()
+        while True:
+            try:
+                async with asyncio.timeout(None if self._waiting else LINGER_SECONDS):
+                    message = await connection.receive_pushed()
+            except TimeoutError:
+                if self._waiting:
+                    continue
+                return
+            if isinstance(message, TaskEnded):
+                if message.task_id in reported:
+                    raise Violation(f"the outcome of {message.task_id} was reported twice")
+                reported.add(message.task_id)
+                self._end(message.task_id, message)
+                connection.send(TasksReceived((message.task_id,)))
+
     def _end(self, task_id: str, message: TaskEnded | None) -> None:
+        self._accepted.discard(task_id)
         ended = self._waiting.pop(task_id, None)
         if ended is not None and not ended.done():
             ended.set_result(message)
@@ -92,6 +117,7 @@ async def run_task(actor: Actor) -> None:
     except BaseException:
         follower.forget(task_id)
         raise
+    follower.accept(task_id)
     starts = actor.process.machine.manager.starts
     try:
         async with asyncio.timeout(PATIENCE_S):

@@ -18,6 +18,7 @@ from tests.simulator.workloads.base import PROJECT, Actor
 R = TypeVar("R")
 
 KEYS = 24
+SMALL_BYTES = (0, 0, 0, 16, 16, 160, 2_000)
 LARGE_BYTES = (40_000, 70_000)  # the second is uploaded beside the frames
 
 
@@ -27,10 +28,10 @@ def _key(actor: Actor) -> str:
 
 def new_write(actor: Actor, fragment_id: str, transaction: int | None = None) -> tuple[Write, sw.Fragment]:
     """Return a new write, and its report. Its body is one that no other write of the key has."""
-    size = actor.random.choice((10, 200, 2_000))
+    size = actor.random.choice(SMALL_BYTES)
     if actor.random.random() < 0.01:
         size = actor.random.choice(LARGE_BYTES)
-    body = f"{actor.unique()} ".encode() + bytes(actor.random.choices(b"abcdefgh \n", k=16)) * (size // 16)
+    body = f"{actor.unique()} ".encode() + b"0123456789abcdef" * (size // 16)
     if actor.random.random() < 0.1 and actor.oracle.is_new((PROJECT, fragment_id), actor.last_body):
         body = actor.last_body  # two fragments refer to one body
     actor.last_body = body
@@ -120,7 +121,7 @@ async def _delete(actor: Actor, fragment_id: str) -> None:
 
 async def use_batch(actor: Actor) -> None:
     """Send many commands in one frame."""
-    count = actor.random.choice((2, 20, 100, 300))
+    count = actor.random.choice((2, 20, 60, 200))
     writes: list[tuple[Write, Pending[FragmentPlaced]]] = []
     reads: list[tuple[str, int, Pending[StoredFragment]]] = []
     try:
@@ -138,7 +139,6 @@ async def use_batch(actor: Actor) -> None:
             if not isinstance(error, OutcomeUnknown):
                 write.is_refused = True
         raise
-    actor.oracle.commands += count - 1
     for write, placed in writes:
         settle(actor, write, _outcome(placed))
     for fragment_id, floor, stored in reads:
@@ -176,6 +176,5 @@ async def use_transaction(actor: Actor) -> None:
         for write, _ in made:
             write.is_refused = True
         raise
-    actor.oracle.commands += 1
     for (write, _), each in zip(made, pending, strict=True):
         settle(actor, write, each.result())

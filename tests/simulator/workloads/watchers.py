@@ -9,12 +9,13 @@ from tests.simulator.workloads.base import Actor
 
 
 async def watch_events(actor: Actor) -> None:
-    """Follow the events for a while, from a revision that this client has seen or from now on."""
+    """Follow some events, or all for a while, from the first one or from now on."""
     since = actor.random.choice((None, None, None, 0))
+    limit = actor.random.choice((1, 20, 300))
     watched = actor.oracle.new_watch()
     try:
         async with asyncio.timeout(actor.random.choice((0.05, 1.0))), actor.client.watch(since=since) as watch:
-            while True:
+            while len(watched) < limit:
                 if (event := await watch.get()) is not None:
                     watched.append(event)
     except TimeoutError:
