@@ -13,6 +13,7 @@ from stepwell.domain.commands import Command
 from stepwell.domain.replies import Reply
 from stepwell.domain.tiers.commands import GetFragment, StoreFragment
 from stepwell.errors import InvalidArgument
+from tests.support.measurement import untraced
 
 PARTS = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,63}", fullmatch=True)
 NAMES = st.builds(Name, PARTS, PARTS, st.none() | PARTS)
@@ -91,6 +92,7 @@ def test_inline_bodies_are_known_by_length(command: Command[Reply], lengths: tup
     assert command.inline == lengths
 
 
+@untraced()
 @given(NAMES)
 def test_round_trip(name: Name) -> None:
     """A printed name parses to itself, and the canonical spelling is canonical."""

@@ -12,6 +12,7 @@ from stepwell.domain.tiers.source_outline import RedactedPlace
 from stepwell.ingest.redaction import RANDOM, find_secrets, redact, redacted_places
 from stepwell.ingest.secret_formats import FORMATS
 from stepwell.ingest.secret_policy import SecretPolicy
+from tests.support.measurement import untraced
 from tests.support.secrets import AWS, GITHUB, KEY_LINE, PRIVATE_KEY
 
 # No token stands here as a whole, so that no scanner of secrets takes this file for a leak.
@@ -218,6 +219,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("piece", HOSTILE, ids=repr)
+@untraced()
 def test_hostile_text(piece: bytes) -> None:
     """A megabyte of anchors without secrets ends: in quadratic time, each would take hours."""
     size = 1 << 20

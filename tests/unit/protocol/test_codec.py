@@ -43,6 +43,7 @@ from stepwell.protocol.messages import (
     ViewOpened,
     Welcome,
 )
+from tests.support.measurement import untraced
 from tests.support.message_values import values
 from tests.support.seeds import seeded
 
@@ -67,6 +68,7 @@ def encoded(value: object) -> bytes:
 
 
 @pytest.mark.parametrize("kind", get_args(ClientMessage), ids=lambda kind: kind.__name__)
+@untraced()
 @FEW
 @given(data=st.data())
 def test_client_messages_come_through(kind: type[Message], data: st.DataObject) -> None:
@@ -76,6 +78,7 @@ def test_client_messages_come_through(kind: type[Message], data: st.DataObject) 
 
 
 @pytest.mark.parametrize("kind", get_args(ManagerMessage), ids=lambda kind: kind.__name__)
+@untraced()
 @FEW
 @given(data=st.data())
 def test_manager_messages_come_through(kind: type[Message], data: st.DataObject) -> None:
@@ -85,6 +88,7 @@ def test_manager_messages_come_through(kind: type[Message], data: st.DataObject)
 
 
 @pytest.mark.parametrize("kind", get_args(AnyCommand), ids=lambda kind: kind.__name__)
+@untraced()
 @FEW
 @given(data=st.data())
 def test_commands_come_through(kind: type[Struct], data: st.DataObject) -> None:
@@ -94,6 +98,7 @@ def test_commands_come_through(kind: type[Struct], data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("kind", get_args(AnyReply), ids=lambda kind: kind.__name__)
+@untraced()
 @FEW
 @given(data=st.data())
 def test_replies_come_through(kind: type[Struct], data: st.DataObject) -> None:

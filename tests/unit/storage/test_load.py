@@ -10,6 +10,7 @@ from stepwell.domain.tiers.commands import StoreFragment
 from stepwell.errors import StartFailed, StepwellError, StoreDamaged
 from stepwell.manager.sessions import SessionTable
 from stepwell.storage.directory import DATABASE
+from tests.support.measurement import untraced
 from tests.support.seeds import seeded
 from tests.support.storage.state import DurableState, durable_state, files, fill, kept, tamper
 
@@ -51,6 +52,7 @@ def opens(directory: Path) -> bool:
 
 
 @pytest.mark.parametrize("share", range(SHARES))
+@untraced()
 def test_flipped_bytes(tmp_path: Path, sound: bytes, share: int) -> None:
     """One or a few of them, anywhere: it opens, or says what is damaged. Nothing else is raised."""
     random = seeded(share)

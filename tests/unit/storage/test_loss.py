@@ -23,6 +23,7 @@ from stepwell.storage.load import read_store_row
 from stepwell.storage.loss import accept_loss
 from stepwell.storage.mark import MARK, Mark, MarkFile, read_mark
 from stepwell.storage.store import Durability
+from tests.support.measurement import untraced
 from tests.support.storage.damage import flip_bit
 from tests.support.storage.kept_database import SUFFIX, VERSIONS
 from tests.support.storage.state import durable_state, files, fill, staged_on, tamper
@@ -111,6 +112,7 @@ def test_mark_that_is_something_else(data: Path, what: bytes) -> None:
     refused(data, "the mark .* is damaged")
 
 
+@untraced()
 def test_every_flipped_bit_of_a_mark(data: Path) -> None:
     """None of them gives another mark."""
     whole = (data / MARK).read_bytes()

@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from msgspec.structs import replace
 
 import stepwell as sw
@@ -35,6 +35,7 @@ from stepwell.protocol.messages import (
     UploadGranted,
 )
 from tests.support.client.session_machine import DURABLE, QUIET, IdleConnection, read, session, write
+from tests.support.measurement import untraced
 from tests.support.peers import store
 
 GENERATION = DURABLE.generation
@@ -553,8 +554,8 @@ def picked(pick: int, lives: list[Life]) -> Life:
     return lives[pick % len(lives)]
 
 
-TestAnyEvents = AnyEvents.TestCase
-# A write that expires takes at least six steps of the right kind, and an example is cheap.
-TestAnyEvents.settings = settings(
-    max_examples=max(200, settings().max_examples), stateful_step_count=max(50, settings().stateful_step_count)
-)
+@untraced()
+def test_any_events() -> None:
+    """A write that expires takes at least six steps of the right kind, and an example is cheap: there are many."""
+    examples, steps = max(200, settings().max_examples), max(50, settings().stateful_step_count)
+    run_state_machine_as_test(AnyEvents, settings=settings(max_examples=examples, stateful_step_count=steps))

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from stepwell import limits
-from stepwell.domain import invariants, machine
+from stepwell.domain import machine
 from stepwell.domain.changesets.commands import GetChangeset, ListChangesets, ListEntries
 from stepwell.domain.commands import Command
 from stepwell.domain.plans.commands import (
@@ -28,7 +28,7 @@ from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.model import Tier
 from stepwell.domain.verdict import AnyChange, RowChanged
 from stepwell.errors import NotFound
-from tests.support.domain.world import LINKS, World, image
+from tests.support.domain.world import LINKS, World, check, image
 
 KEEP_ALL = 1_000
 
@@ -55,7 +55,7 @@ def steps(world: World, keep: int = 0) -> list[tuple[PlansForgotten, Sequence[An
     taken: list[tuple[PlansForgotten, Sequence[AnyChange]]] = []
     for _ in range(RICH_ROWS):
         outcome = machine.apply(world.state, ForgetPlans(keep, 0), world.origin())
-        assert invariants.check(world.state) == []
+        check(world.state)
         assert isinstance(outcome.reply, PlansForgotten)
         taken.append((outcome.reply, outcome.changes))
         if not outcome.reply.more:
@@ -375,7 +375,7 @@ class TestSteps:
                 world.state.undo(change)
             world.state.forget_undo()
             assert image(world.state) == before
-            assert invariants.check(world.state) == []
+            check(world.state)
             forget(world)
 
     def test_what_is_left_can_be_used(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from stepwell.limits import KIB, MIB
 from stepwell.memory.writer.arena import OutOfRoom
 from stepwell.memory.writer.segments import FileSegment
 from stepwell.protocol.handles import Handle
+from tests.support.measurement import untraced
 from tests.support.memory.bodies import SLICES, BodyStoreHarness, body_store_harness, compressible, fill, noise
 from tests.support.seeds import seeded
 
@@ -602,6 +603,7 @@ class TestEmptying:
             assert len(harness.store) == 1
 
     @pytest.mark.parametrize("size", [SLICES, 64 * KIB, 116 * KIB, 130 * KIB, 16 * KIB, 1_000])
+    @untraced()
     def test_full_arena_comes_to_rest(self, size: int) -> None:
         """Bodies of any size fill it, and the work ends: what they leave at the ends of segments is no dead space."""
         with body_store_harness(32 * MIB) as harness:
@@ -637,6 +639,7 @@ class TestEmptying:
         [(16 * KIB,), (100, 4 * KIB, 60 * KIB), (64 * KIB,), (130 * KIB, 300), (300 * KIB, 500, 20 * KIB)],
         ids=str,
     )
+    @untraced()
     def test_store_finds_room_after_the_work(self, sizes: tuple[int, ...]) -> None:
         """As long as no more is live than the domain allows, a store that finds no room finds it when that is made."""
         random = seeded(3)
@@ -700,6 +703,7 @@ class TestEmptying:
             assert harness.store.background.work(0)
             assert not harness.store.background.work(60)
 
+    @untraced()
     def test_memory_is_bounded_through_a_long_churn(self) -> None:
         """Whatever comes and goes: at rest there is a quarter more than what is live, and two segments."""
         random = seeded(7)
