@@ -17,6 +17,8 @@ from stepwell.manager.process import STORE_FAILED
 from tests.support.cli.processes import PATIENCE_SECONDS, interrupt, is_listening, run, started, wait_until
 from tests.support.data_directories import alter
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 
 @pytest.fixture
 def address(tmp_path: Path) -> Path:
@@ -104,6 +106,7 @@ def test_logs_can_be_json(address: Path) -> None:
     assert events[-1] == "manager.stopped"
 
 
+@pytest.mark.usefixtures("measured")
 def test_it_serves_on_when_nobody_reads_what_it_says(address: Path) -> None:
     """Its output going nowhere is no reason to stop."""
     with started("serve", "--workers", "0", "--address", str(address)) as process:
@@ -183,6 +186,7 @@ def test_a_budget_that_was_set_meanwhile_is_kept(address: Path, tmp_path: Path) 
         assert client.tiers.metrics().budget == sw.TierBudget(hot_tokens=100, cold_entries=77, warm_entries=45)
 
 
+@pytest.mark.usefixtures("measured")
 def test_the_encoding_is_kept(address: Path, tmp_path: Path) -> None:
     """It is the one that the directory began with: another is refused, and none is that one."""
     with kept(address, tmp_path / "data", "--encoding", "estimate") as client:
@@ -231,6 +235,7 @@ def test_a_directory_of_other_files_is_refused(address: Path, tmp_path: Path) ->
     assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
 
 
+@pytest.mark.usefixtures("measured")
 def test_a_damaged_directory_is_refused(address: Path, tmp_path: Path) -> None:
     """One line, which names the doctor."""
     with kept(address, tmp_path / "data") as client:
@@ -242,7 +247,6 @@ def test_a_damaged_directory_is_refused(address: Path, tmp_path: Path) -> None:
     assert "stepwell doctor" in line
 
 
-@pytest.mark.usefixtures("unmeasured")
 def test_a_disk_that_takes_no_more_is_74(address: Path, tmp_path: Path) -> None:
     """Nothing that was not written is acknowledged: the manager stops, and says why and what to do in one line."""
     arguments = ["--address", str(address), "--data-dir", str(tmp_path / "data"), "--log-level", "error"]

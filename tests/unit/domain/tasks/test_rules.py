@@ -153,6 +153,15 @@ def test_one_ahead(busy: TaskWorld) -> None:
     assert busy.task("t2").state is TaskState.DONE
 
 
+def test_one_ahead_of_who_can_do_it(busy: TaskWorld) -> None:
+    """A busy worker that does not offer the strategy is passed over, and a later one gets the task."""
+    busy.join("x", "other")
+    busy.submit("t2", strategy="other")
+    busy.lease()
+    busy.submit("t3", strategy="other")
+    assert [(task.task_id, task.worker_id) for task in busy.reserve()] == [("t3", "x")]
+
+
 def test_one_ahead_of_who_dies(busy: TaskWorld) -> None:
     """Nobody has died of what was not begun, and it goes back to its place."""
     for task_id in ("t2", "t3"):

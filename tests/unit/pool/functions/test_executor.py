@@ -55,6 +55,13 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
     gate.close()
 
 
+@pytest.fixture(autouse=True)
+def measured_if_shared(request: pytest.FixtureRequest) -> None:
+    """Measure the workers of the shared executor only: those of other executors run the same lines."""
+    if "shared" not in request.fixturenames:
+        request.getfixturevalue("unmeasured")
+
+
 @pytest.fixture(scope="module")
 def shared() -> Iterator[FunctionExecutor]:
     """Two workers that are there before a test is looked at; for tests that leave them alive."""
@@ -721,6 +728,7 @@ def test_others_work_while_no_more_can_be_started(monkeypatch: pytest.MonkeyPatc
         assert (first.result(PATIENCE_SECONDS), second.result(PATIENCE_SECONDS)) == (1, 25)
 
 
+@pytest.mark.usefixtures("measured")
 def test_shutdown_while_workers_start(monkeypatch: pytest.MonkeyPatch, gate: Gate) -> None:
     """Those that are not needed any more are let go."""
     monkeypatch.setattr(process, "_BOOT", f"open({str(gate.path)!r}, 'rb', 0).read(1); {process._BOOT}")

@@ -41,8 +41,12 @@ def started() -> Iterator[sw.Runtime]:
 
 
 @pytest.fixture
-def runtime() -> Iterator[sw.Runtime]:
-    """A pool for one test: a worker that is replaced in a pool of several tests would be a leak of one of them."""
+def runtime(unmeasured: None) -> Iterator[sw.Runtime]:
+    """A pool for one test: a worker that is replaced in a pool of several tests would be a leak of one of them.
+
+    Its processes run the lines that those of `lasting` run, which are measured.
+    """
+    assert unmeasured is None
     with started() as found:
         yield found
 
@@ -174,6 +178,7 @@ def test_deadline(runtime: sw.Runtime, name: str) -> None:
         ("forking", "killed by SIGKILL"),
     ],
 )
+@pytest.mark.usefixtures("unmeasured")
 def test_poison_is_quarantined_with_the_evidence(patient_client: sw.Client, name: str, evidence: str) -> None:
     """After exactly three deaths; a child that was left behind does not hide them."""
     with pytest.raises(sw.TaskQuarantined) as caught:
