@@ -41,12 +41,12 @@ def started() -> Iterator[sw.Runtime]:
 
 
 @pytest.fixture
-def runtime(unmeasured: None) -> Iterator[sw.Runtime]:
+def runtime(request: pytest.FixtureRequest) -> Iterator[sw.Runtime]:
     """A pool for one test: a worker that is replaced in a pool of several tests would be a leak of one of them.
 
     Its processes run the lines that those of `lasting` run, which are measured.
     """
-    assert unmeasured is None
+    request.getfixturevalue("unmeasured")
     with started() as found:
         yield found
 
