@@ -21,6 +21,7 @@ from tests.simulator.store_files import DATABASE
 
 if TYPE_CHECKING:
     from tests.simulator.machine import Machine
+    from tests.simulator.workloads.tasks import Follower
 
 R = TypeVar("R")
 
@@ -93,6 +94,7 @@ class ClientProcess:
         self.machine = machine
         self.pid = pid
         self.is_alive = True
+        self.follower: Follower | None = None  # of the tasks that this process has submitted
         self._environment = SimulatedEnvironment(machine, pid)
         self._tasks: list[asyncio.Task[None]] = []
         self._background: list[asyncio.Task[None]] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from weakref import WeakKeyDictionary
 
 from stepwell.aio.connection import AsyncConnection
 from stepwell.client.session.calls import Call
@@ -101,12 +100,9 @@ class Follower:
             ended.set_result(message)
 
 
-_followers: WeakKeyDictionary[ClientProcess, Follower] = WeakKeyDictionary()
-
-
 async def run_task(actor: Actor) -> None:
     """Submit a task and follow it to its end."""
-    follower = _followers.setdefault(actor.process, Follower(actor.process))
+    follower = actor.process.follower = actor.process.follower or Follower(actor.process)
     task_id = f"task-{actor.unique()}"
     kind = actor.random.choice((b"echo",) * 12 + (b"fail", b"hang", b"die"))
     payload = kind + task_id.encode()
