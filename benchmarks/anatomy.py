@@ -29,6 +29,7 @@ from stepwell.telemetry import Logger, LogLevel
 BATCH: Final = 100
 FRAMES: Final = 100  # in each round
 BODY_BYTES: Final = 1024
+WORKS: Final = ("get", "store", "replacing store")
 
 _PROJECT: Final = "p"
 _ROOM: Final = TierBudget(hot_tokens=100_000_000, arena_bytes=4 * 1024 * limits.MIB)
@@ -45,12 +46,15 @@ class Bench:
         self._next = 0
 
     def stores_and_gets(self, batch: int) -> dict[str, list[float]]:
-        """Return the seconds of each step of storing new fragments and of reading them, by the name of the work."""
+        """Return the seconds of each step of storing, reading and replacing fragments, by the name of the work."""
         names = [f"f{number}" for number in range(self._next, self._next + batch)]
         self._next += batch
-        stores = tuple(StoreFragment(_PROJECT, name, os.urandom(BODY_BYTES), 1) for name in names)
+        stores, replacements = (
+            tuple(StoreFragment(_PROJECT, name, os.urandom(BODY_BYTES), 1) for name in names) for _ in range(2)
+        )
         gets = tuple(GetFragment(_PROJECT, name) for name in names)
-        return {"store": self._passed(stores), "get": self._passed(gets)}
+        works = {"store": stores, "get": gets, "replacing store": replacements}
+        return {work: self._passed(commands) for work, commands in works.items()}
 
     def close(self) -> None:
         self.owner.close()
@@ -78,7 +82,7 @@ def run(rounds: int, frames: int = FRAMES) -> list[Section]:
         for _ in range(rounds + 1):
             for batch in (BATCH, 1):
                 found = [bench.stores_and_gets(batch) for _ in range(frames)]
-                for work in ("get", "store"):
+                for work in WORKS:
                     size = "one at a time" if batch == 1 else f"batches of {batch}"
                     for step, seconds in zip(_STEPS, zip(*(each[work] for each in found), strict=True), strict=True):
                         median = statistics.median(seconds) / batch * 1e6

@@ -30,10 +30,10 @@ def test_everybody_takes_part_with_small_bodies() -> None:
 
 
 def test_every_step_of_a_command() -> None:
-    """Of each of both, many at a time and one."""
+    """Of each kind of command, many at a time and one."""
     (section,) = anatomy.run(rounds=2, frames=2)
     _check(section, rounds=2)
-    assert len(section.figures) == 2 * 2 * 3
+    assert len(section.figures) == len(anatomy.WORKS) * 2 * 3
 
 
 def test_everybody_reads_large_bodies() -> None:

@@ -82,7 +82,7 @@ def short(state: State, commands: Sequence[Command[Reply]], asking: Origin) -> l
         rest = commands[len(outcomes) :]
         run = machine.apply_store_run(state, rest, asking, ROOM)
         if run.rows:
-            outcomes += [stored(run, row) for row in run.rows]
+            outcomes += [stored(run, row, command) for row, command in zip(run.rows, rest, strict=False)]
         elif found := machine.apply_get_run(state, rest, asking):
             outcomes += [Outcome(each, state.revision) for each in found]
         else:
@@ -90,10 +90,14 @@ def short(state: State, commands: Sequence[Command[Reply]], asking: Origin) -> l
     return outcomes
 
 
-def stored(run: StoreRun, row: FragmentRow) -> Outcome:
-    """What the machine would say of it."""
+def stored(run: StoreRun, row: FragmentRow, command: Command[Reply]) -> Outcome:
+    """The outcome that the machine would give. It also names a body that the fragment has already."""
+    assert isinstance(command, StoreFragment)
+    assert isinstance(command.body, bytes)
+    replaced = run.replaced.get(row.revision)
+    assert (row.digest in run.bodies) != (replaced is not None and replaced.digest == row.digest)
     placed = FragmentPlaced(row.project, row.fragment_id, row.tier, row.tokens, row.revision, row.digest)
-    return Outcome(placed, row.revision, run.changes(row), {row.digest: run.bodies[row.digest]})
+    return Outcome(placed, row.revision, run.changes(row), {row.digest: command.body})
 
 
 asked_at_once = st.one_of([st.lists(each, min_size=1, max_size=8) for each in (gets, plain, commands)])
@@ -189,6 +193,72 @@ def test_only_fragments_from_before_a_run_are_demoted_in_it() -> None:
         del commands[: len(run.rows)]
     assert names == [["c", "d"], ["e", "f"], ["g"]]
     assert [entry.row.fragment_id for entry in state.fragments.oldest(Tier.WARM)] == [*"abcde"]
+
+
+def test_replacements_are_simple() -> None:
+    """Of any hot fragment: with another body, with the same one, with the expected revision, among new fragments."""
+    state = State()
+    for name in "abc":
+        machine.apply(state, StoreFragment("p", name, name.encode(), 1), origin())
+    commands = [
+        StoreFragment("p", "b", b"B", 2),
+        StoreFragment("p", "new", b"n", 1),
+        StoreFragment("p", "a", b"a", 3),
+        StoreFragment("p", "c", b"C", 1, expected_revision=3),
+    ]
+    run = machine.apply_store_run(state, commands, origin(), ROOM)
+    assert [row.fragment_id for row in run.rows] == ["b", "new", "a", "c"]
+    assert [run.replaced[row.revision].fragment_id for row in run.rows if row.revision in run.replaced] == [*"bac"]
+    assert [*run.bodies.values()] == [b"B", b"n", b"C"]
+    assert [entry.row.fragment_id for entry in state.fragments.oldest(Tier.HOT)] == ["b", "new", "a", "c"]
+    assert state.bodies.bytes == 4
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        StoreFragment("p", "a", b"b", 1),
+        StoreFragment("p", "a", b"A", 1, expected_revision=0),
+        StoreFragment("p", "a", b"A", 1, expected_revision=2),
+        StoreFragment("p", "warm", b"w", 1),
+    ],
+    ids=["body of another fragment", "expected to be absent", "stale", "not hot"],
+)
+def test_replacements_that_are_not_simple(command: StoreFragment) -> None:
+    """The machine decides them, and refuses some."""
+    state = State()
+    for name in ("a", "b", "warm"):
+        tier = Tier.WARM if name == "warm" else Tier.HOT
+        machine.apply(state, StoreFragment("p", name, name.encode(), 1, tier=tier), origin())
+    before = image(state)
+    assert machine.apply_store_run(state, [command], origin(), ROOM).rows == []
+    assert image(state) == before
+
+
+def test_run_ends_before_a_body_that_it_has_released() -> None:
+    """The body of the replaced row is freed behind the run: a later command brings its bytes again."""
+    state = State()
+    for name in "ab":
+        machine.apply(state, StoreFragment("p", name, name.encode(), 1), origin())
+    commands = [StoreFragment("p", "a", b"A", 1), StoreFragment("p", "c", b"a", 1)]
+    run = machine.apply_store_run(state, commands, origin(), ROOM)
+    assert [row.fragment_id for row in run.rows] == ["a"]
+    assert [*machine.apply_store_run(state, commands[1:], origin(), ROOM).bodies.values()] == [b"a"]
+
+
+def test_replaced_fragment_is_not_demoted_by_its_run() -> None:
+    """It was the least recently used, and is the most recently used now; a demoted one is not replaced by the run."""
+    state = State(TierBudget(hot_tokens=4))
+    for name in "abcd":
+        machine.apply(state, StoreFragment("p", name, name.encode(), 1), origin())
+    commands = [
+        StoreFragment("p", "a", b"A", 2),  # demotes b
+        StoreFragment("p", "e", b"e", 1),  # demotes c
+        StoreFragment("p", "c", b"C", 1),
+    ]
+    run = machine.apply_store_run(state, commands, origin(), ROOM)
+    assert [row.fragment_id for row in run.rows] == ["a", "e"]
+    assert [before.fragment_id for each in run.demotions.values() for before, _ in each] == ["b", "c"]
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.booleans()), max_size=300), st.integers(-1, 400))

@@ -192,10 +192,21 @@ def apply_store_run(state: State, commands: Sequence[object], origin: Origin, ro
     if rows := run.rows:
         state.revision = rows[-1].revision
         state.fragments.add(rows, run.demotions)
-        state.bodies.add(rows)
+        state.bodies.add(rows if not run.replaced else [row for row in rows if row.digest in run.bodies])
         for before, after in chain.from_iterable(run.demotions.values()):
             state.bodies.move(before.digest, before.tier, after.tier)
+        if run.replaced:
+            _release_replaced(state.bodies, run)
     return run
+
+
+def _release_replaced(bodies: BodyTable, run: StoreRun) -> None:
+    """Release the bodies of the rows that a run has replaced. A row with the body of the row before it keeps it."""
+    for row in run.rows:
+        before = run.replaced.get(row.revision)
+        if before is not None and before.digest != row.digest:
+            bodies.release((before.digest, before.size), HOT)
+    bodies.forget_undo()
 
 
 def note_packed_bytes(bodies: BodyTable, digest: bytes, packed_bytes: int) -> None:

@@ -86,8 +86,8 @@ class EventFeed:
             self._add(step)
 
     def record_stores(self, run: StoreRun) -> None:
-        """Add stores of new fragments, each with a revision of its own."""
-        if not run.demotions:
+        """Add stores of fragments, each with a revision of its own."""
+        if not run.demotions and not run.replaced:
             self._steps.extend(run.rows)
             self._size += len(run.rows)
         else:

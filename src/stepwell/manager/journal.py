@@ -81,7 +81,7 @@ class Journal:
         self._is_changed = True
 
     def record_stores(self, run: StoreRun) -> None:
-        """Collect stores of new fragments, each with a revision of its own.
+        """Collect stores of fragments, each with a revision of its own.
 
         This is the fast path of `record`.
         """

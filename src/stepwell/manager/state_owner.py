@@ -208,7 +208,7 @@ class StateOwner:
         return answers
 
     def _store(self, commands: Sequence[object], origin: Origin) -> list[CommandResult]:
-        """Store new fragments whose bodies fit into the current segment, with the demotions that make room in hot."""
+        """Store fragments whose bodies fit into the current segment, with the demotions that make room in hot."""
         room = self._bodies.room(len(commands))
         run = machine.apply_store_run(self._state, commands, origin, room)
         answers: list[CommandResult] = []
@@ -217,6 +217,8 @@ class StateOwner:
             self._bodies.add_all(run.bodies)
             for demoted, _ in chain.from_iterable(run.demotions.values()):
                 self._bodies.recheck(demoted.digest)
+            for replaced in run.replaced.values():
+                self._bodies.recheck(replaced.digest)
             if self._catalogues:
                 for row in run.rows:
                     self._catalogues.note(run.changes(row), row.revision)

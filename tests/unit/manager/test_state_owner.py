@@ -109,6 +109,22 @@ def test_transaction_that_replaces_a_body_twice_holds_the_last(owner: StateOwner
     assert body(owner, answer) == b"second"
 
 
+def test_run_of_replacements_holds_the_bodies_that_rows_refer_to(owner: StateOwner) -> None:
+    """A body that an earlier command of the batch has released comes again; the others are freed."""
+    for name in "ab":
+        owner.execute(StoreFragment("p", name, name.encode() * 9, 1), ORIGIN)
+    commands = [
+        StoreFragment("p", "a", b"new", 1),
+        StoreFragment("p", "b", b"b" * 9, 2),
+        StoreFragment("p", "c", b"a" * 9, 1),
+    ]
+    assert len(owner.execute_simple(commands, ORIGIN)) == 2
+    assert len(owner.execute_simple(commands[2:], ORIGIN)) == 1
+    found = {name: body(owner, owner.execute(GetFragment("p", name), ORIGIN)) for name in "abc"}
+    assert found == {"a": b"new", "b": b"b" * 9, "c": b"a" * 9}
+    assert len(owner.bodies) == 3
+
+
 def test_defect_in_a_transaction_ends_the_owner_too(owner: StateOwner, monkeypatch: pytest.MonkeyPatch) -> None:
     """What may be half changed is not served, whether one command did it or several."""
 

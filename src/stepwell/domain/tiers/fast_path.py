@@ -1,8 +1,8 @@
 """The fast path: runs of the two simple cases that are most of the traffic.
 
 - a `get` of a fragment that is hot already: it moves nothing;
-- a `store` of a new fragment into the hot tier of a project that exists. If hot is full, the least recently used
-  fragments are demoted to warm, and those of warm to cold.
+- a `store` into the hot tier of a project that exists: of a new fragment, or in place of one that is hot. If hot is
+  full, the least recently used fragments are demoted to warm, and those of warm to cold.
 
 `machine.apply_get_run` and `machine.apply_store_run` take a batch of commands, apply as many from its beginning as are
 simple, and stop before the first that is not. They take a third of the time that `machine.apply` takes for the same
@@ -36,82 +36,102 @@ from stepwell.domain.verdict import Origin, RowChanged
 
 
 class StoreRun(Struct):
-    """A run of stores: their rows, their bodies by digest, and the demotions that make room for each row.
+    """A run of stores: their rows, the new bodies by digest, the rows that they replace, and the demotions.
 
-    All rows are new, hot and of one project. Each has a revision of its own, under which `demotions` has the changes
-    that make room for it in the same step, in order. Most rows have none.
+    All rows are hot, of one project and of different fragments. Each has a revision of its own. Under this revision
+    `replaced` has the row in whose place it comes, if there is one, and `demotions` the changes that make room for it
+    in the same step, in order. A row with the body that its fragment had before brings no new body.
     """
 
     rows: list[FragmentRow] = field(default_factory=list[FragmentRow])
     bodies: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+    replaced: dict[int, FragmentRow] = field(default_factory=dict[int, FragmentRow])
     demotions: dict[int, list[Demotion]] = field(default_factory=dict[int, list[Demotion]])
 
     def changes(self, row: FragmentRow) -> tuple[RowChanged[FragmentRow], ...]:
         """Return all changes of the step that stores a row."""
-        return (*starmap(RowChanged, self.demotions.get(row.revision, ())), RowChanged(None, row))
+        stored = RowChanged(self.replaced.get(row.revision), row)
+        return (*starmap(RowChanged, self.demotions.get(row.revision, ())), stored)
 
 
 def decide_stores(state: State, commands: Sequence[object], origin: Origin, room_bytes: int) -> StoreRun:
     """Return the effect of the stores at the beginning of `commands` that are simple.
 
-    All rows are of one project that exists, because its name is then known to be valid. None has an expected revision.
-    The bodies are new too; together they have at most `room_bytes`, and the arena needs no demotion for them. Each row
-    has the revision that the general path would give it.
+    All rows are of one project that exists, because its name is then known to be valid, and of fragments that the run
+    has not changed before. A body is new, or the fragment has it already; together the bodies have at most
+    `room_bytes`, and the arena needs no demotion for them. A body that a replaced row releases still counts as present,
+    so that a later command with this body is not simple. Each row has the revision that the general path would give it.
     """
     table, bodies, budget = state.fragments, state.bodies, state.budget
     now_ms, projects = origin.now_ms, origin.projects
     run, first = StoreRun(), commands[0]
     if not isinstance(first, StoreFragment) or (project := table.interned_project(first.project)) is None:
         return run
-    present = table.by_id(project)
-    if first.fragment_id in present:
-        return run  # it replaces a fragment: what follows would take longer than to find that out here
-    rows, arrived = run.rows, run.bodies
-    names: set[str] = set()
-    revision, serial = state.revision, table.next_serial - 1
+    present, arrived = table.by_id(project), run.bodies
+    changed: set[str] = set()
+    revision, next_serial = state.revision, table.next_serial
     tokens_left = budget.hot_tokens - table.hot_tokens
     bytes_left = min(budget.bodies_bytes - bodies.bytes, budget.live_bytes - bodies.arena_bytes, room_bytes)
     overflow: _Overflow | None = None
     for command in commands:
-        if not isinstance(command, StoreFragment):
-            break
-        body, tokens, name, kind = command.body, command.tokens, command.fragment_id, known_label(command.kind)
         if (
-            kind is None
-            or not isinstance(body, bytes)
+            not isinstance(command, StoreFragment)
+            or (kind := known_label(command.kind)) is None
+            or not isinstance(body := command.body, bytes)
             or command.project != project
             or (projects is not None and project not in projects)
             or command.tier is not HOT
             or (command.metadata and not is_small_metadata(command.metadata))
-            or command.expected_revision
-            or not name
-            or not name.isprintable()
-            or name in names
-            or name in present
+            or (name := command.fragment_id) in changed
         ):
+            break
+        before = entry.row if (entry := present.get(name)) else None
+        if not (_may_replace(before, command) if before else _may_create(command)):
             break
         size = shared_size(len(body))
         bytes_left -= size
         # The digest comes late, because it costs more than all the conditions before it together.
-        if bytes_left < 0 or (digest := digest_of(body)) in arrived or digest in bodies.counts:
+        if bytes_left < 0 or (digest := digest_of(body)) in arrived:
             break
-        tokens_left -= tokens
+        is_present = digest in bodies.counts
+        if is_present and not (before and before.digest == digest):
+            break
+        changed.add(name)
+        tokens_left -= command.tokens - before.tokens if before else command.tokens
         if tokens_left < 0:
-            overflow = overflow or _Overflow(state, now_ms)
+            overflow = overflow or _Overflow(state, now_ms, project, changed)
             if not overflow.demote(-tokens_left):
                 break
             tokens_left += overflow.freed_tokens
             run.demotions[revision + 1] = overflow.demotions
         revision += 1
-        serial = revision if revision > serial else serial + 1  # as `table.serial_at` does
-        source, depth, metadata = command.source, command.detail_depth, command.metadata or NO_METADATA
+        serial, created_at_ms = max(revision, next_serial), now_ms  # as `serial_at` does
+        if before:
+            run.replaced[revision] = before
+            name, serial, created_at_ms = before.fragment_id, before.serial, before.created_at_ms
+        else:
+            next_serial = serial + 1
+        if not is_present:
+            arrived[digest] = body
+        metadata, depth, tokens = command.metadata or NO_METADATA, command.detail_depth, command.tokens
         row = FragmentRow(
-            project, name, source, kind, depth, tokens, size, digest, HOT, now_ms, now_ms, revision, serial, metadata
-        )
-        rows.append(row)
-        names.add(name)
-        arrived[digest] = body
+            project, name, command.source, kind, depth, tokens, size, digest, HOT, now_ms, created_at_ms, revision,
+            serial, metadata,
+        )  # fmt: skip
+        run.rows.append(row)
     return run
+
+
+def _may_create(command: StoreFragment) -> bool:
+    """Return True if a fragment may be created under the id of a store without a check against its pattern."""
+    name = command.fragment_id
+    return bool(name) and name.isprintable() and not command.expected_revision
+
+
+def _may_replace(before: FragmentRow, command: StoreFragment) -> bool:
+    """Return True if a store may come in place of a row: the row stays in hot, and has the expected revision."""
+    expected = command.expected_revision
+    return before.tier is HOT and (expected is None or expected == before.revision)
 
 
 class _Overflow:
@@ -119,13 +139,28 @@ class _Overflow:
 
     Only fragments that were in their tier before the run are demoted, from the least recently used on. If these are not
     enough, the next store is not simple. `demotions` and `freed_tokens` are the result of the last `demote`.
+
+    `changed` are the ids of the fragments of the run's project that the run has stored or demoted. What it has stored
+    is used most recently, and is not demoted; what it has demoted is not hot any more, and is not replaced.
     """
 
-    __slots__ = ("_cold_left", "_hot", "_moves_left", "_now_ms", "_warm", "_warm_left", "demotions", "freed_tokens")
+    __slots__ = (
+        "_changed",
+        "_cold_left",
+        "_hot",
+        "_moves_left",
+        "_now_ms",
+        "_project",
+        "_warm",
+        "_warm_left",
+        "demotions",
+        "freed_tokens",
+    )
 
-    def __init__(self, state: State, now_ms: int) -> None:
+    def __init__(self, state: State, now_ms: int, project: str, changed: set[str]) -> None:
         table, budget = state.fragments, state.budget
-        self._hot, self._warm = table.oldest(HOT), table.oldest(WARM)
+        self._project, self._changed = project, changed
+        self._hot, self._warm = filter(self._is_as_before, table.oldest(HOT)), table.oldest(WARM)
         self._warm_left = budget.warm_entries - table.usage(WARM).entries
         self._cold_left = budget.cold_entries - table.usage(COLD).entries
         self._moves_left = limits.DEMOTIONS_PER_RUN
@@ -152,6 +187,10 @@ class _Overflow:
             self._warm_left += 1
         return True
 
+    def _is_as_before(self, entry: FragmentEntry) -> bool:
+        """Return True if the run has not changed a fragment."""
+        return entry.row.fragment_id not in self._changed or entry.row.project != self._project
+
     def _lower(self, victims: Iterator[FragmentEntry], tier: Tier) -> bool:
         """Add the demotion of the next victim to a tier. Return False if there is none, or there are too many."""
         entry = next(victims, None)
@@ -159,4 +198,6 @@ class _Overflow:
         if entry is None or self._moves_left < 0:
             return False
         self.demotions.append((entry.row, replace(entry.row, tier=tier, placed_at_ms=self._now_ms)))
+        if entry.row.project == self._project:
+            self._changed.add(entry.row.fragment_id)
         return True

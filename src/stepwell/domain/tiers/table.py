@@ -90,13 +90,13 @@ class _TierIndex:
         self.usage = Usage()
         self.files = 0
 
-    def append(self, entries: Sequence[FragmentEntry], tokens: int, size: int, files: int) -> None:
-        """Add entries as the most recently used.
+    def append(self, entries: Sequence[FragmentEntry], added: int, tokens: int, size: int, files: int) -> None:
+        """Append entries, which are in no list, as the most recently used.
 
-        Together they have `tokens` and `size` bytes, and `files` of them stand for a file.
+        With them the tier has `added` more entries, and more tokens, bytes and rows that stand for a file.
         """
         usage = self.usage
-        usage.entries += len(entries)
+        usage.entries += added
         usage.tokens += tokens
         usage.bytes += size
         self.files += files
@@ -246,15 +246,16 @@ class FragmentTable:
         self._append_to_tier(entry)
 
     def add(self, rows: Sequence[FragmentRow], demotions: Mapping[int, Sequence[Demotion]] = _NONE) -> None:
-        """Insert new rows, all of one project and tier, as the most recently used there.
+        """Insert rows, all of one project and tier, as the most recently used there.
 
-        `demotions` belong to the steps of new rows, by the revision of these rows. They come before the new row, and
-        cannot be undone.
+        A row of a fragment that is in this tier already replaces the row of that fragment. `demotions` belong to the
+        steps of rows, by the revision of these rows, and come before the row. Replacements and demotions cannot be
+        undone.
         """
         name, tier = rows[0].project, rows[0].tier
         project = self._projects.get(name) or self._add_project(name)
-        added: list[FragmentEntry] = []
-        names: list[str] = []
+        used: list[FragmentEntry] = []
+        names: list[str] = []  # of new fragments
         # Local names and sums: this loop is a large part of a store on the fast path.
         entries, tick, tokens, size, files = project.entries, self._tick, 0, 0, 0
         for row in rows:
@@ -263,19 +264,29 @@ class FragmentTable:
                 self._demote(before, after, tick)
             tick += 1
             fragment_id = row.fragment_id
-            entry = entries[fragment_id] = FragmentEntry(row, tick, row.placed_at_ms, row.created_at_ms)
-            added.append(entry)
-            names.append(fragment_id)
+            entry = entries.get(fragment_id)
+            if entry is None:
+                entry = entries[fragment_id] = FragmentEntry(row, tick, row.placed_at_ms, row.created_at_ms)
+                names.append(fragment_id)
+                self.next_serial = row.serial + 1
+            else:
+                old = entry.row
+                self._tiers[tier].lru.unlink(entry)
+                project.tiers[tier].lru.unlink(entry)
+                entry.row, entry.tick, entry.touched_at_ms, entry.accesses_since_move = row, tick, row.placed_at_ms, 0
+                tokens -= old.tokens
+                size -= old.size
+                files -= stands_for_file(old)
+            used.append(entry)
             tokens += row.tokens
             size += row.size
             if row.kind == FILE_KIND:
                 files += stands_for_file(row)
         self._tick = tick
-        self._count += len(added)
-        self.next_serial = rows[-1].serial + 1
+        self._count += len(names)
         project.by_serial.extend(names)
-        self._tiers[tier].append(added, tokens, size, files)
-        project.tiers[tier].append(added, tokens, size, files)
+        self._tiers[tier].append(used, len(names), tokens, size, files)
+        project.tiers[tier].append(used, len(names), tokens, size, files)
 
     def unswap(self, before: FragmentRow | None, after: FragmentRow | None) -> None:
         """Undo `swap(before, after)`, which must be the latest that was neither undone nor accepted yet."""
@@ -408,8 +419,8 @@ class FragmentTable:
     def _append_to_tier(self, entry: FragmentEntry) -> None:
         row = entry.row
         files = int(stands_for_file(row))
-        self._tiers[row.tier].append((entry,), row.tokens, row.size, files)
-        self._projects[row.project].tiers[row.tier].append((entry,), row.tokens, row.size, files)
+        self._tiers[row.tier].append((entry,), 1, row.tokens, row.size, files)
+        self._projects[row.project].tiers[row.tier].append((entry,), 1, row.tokens, row.size, files)
 
     def _remove_from_tier(self, entry: FragmentEntry) -> FragmentEntry:
         """Remove an entry from its tier only: the row that replaces it has the same place in the order of creation."""
