@@ -79,7 +79,7 @@ class FragmentPlaced(Reply, frozen=True):
 
 
 class FragmentFound(Reply, frozen=True):
-    """A fragment as it is after this read, which counts as an access."""
+    """A fragment as it is after this read. A read counts as an access, unless it was a peek."""
 
     row: FragmentRow
     last_accessed_ms: int
@@ -88,6 +88,12 @@ class FragmentFound(Reply, frozen=True):
     @property
     def body_digests(self) -> tuple[bytes, ...]:
         return (self.row.digest,)
+
+
+class FragmentChecked(Reply, frozen=True):
+    """The revision of a fragment; None if it does not exist."""
+
+    fragment_revision: int | None
 
 
 class Move(Struct, frozen=True, array_like=True):
@@ -381,6 +387,7 @@ Row = KeptRow | Task | Worker
 AnyReply = (
     FragmentPlaced
     | FragmentFound
+    | FragmentChecked
     | FragmentsMoved
     | FragmentRemoved
     | FragmentPage

@@ -82,7 +82,7 @@ from stepwell.domain.tasks.model import StrategyOffer, StrategyProblems, TaskFau
 from stepwell.errors import Detail, StepwellError, revive
 from stepwell.protocol.handles import CatalogueEnd, Handle
 
-VERSION: Final = 9
+VERSION: Final = 10
 """The version of the protocol. A manager refuses a peer that has another one: both come from one installation."""
 
 ENCODING: Final = "o200k_base"

@@ -14,6 +14,7 @@ from stepwell.client.api.service import BlockingService, BufferedService, Servic
 from stepwell.client.session.calls import Answered, Call, partly_refused
 from stepwell.domain.checks import require_instance
 from stepwell.domain.replies import (
+    FragmentChecked,
     FragmentFound,
     FragmentPage,
     FragmentPlaced,
@@ -23,6 +24,7 @@ from stepwell.domain.replies import (
     TierMetrics,
 )
 from stepwell.domain.tiers.commands import (
+    CheckFragment,
     DeleteFragment,
     DemoteFragment,
     EvictLru,
@@ -30,6 +32,7 @@ from stepwell.domain.tiers.commands import (
     GetMetrics,
     ListFragments,
     ListProjects,
+    PeekFragment,
     PromoteFragment,
     SetBudget,
     StoreFragment,
@@ -73,6 +76,16 @@ class TierCalls(Service):
     def get(self, fragment_id: str, *, project: str | None = None) -> Call[StoredFragment]:
         """Return a fragment. A read is an access: enough of them promote the fragment one tier, in the same step."""
         return Call(GetFragment(self.session.project_or_default(project), fragment_id), self._stored)
+
+    @method
+    def peek(self, fragment_id: str, *, project: str | None = None) -> Call[StoredFragment]:
+        """Return a fragment without an access: its recency, its access count and its tier stay as they are."""
+        return Call(PeekFragment(self.session.project_or_default(project), fragment_id), self._stored)
+
+    @method
+    def contains(self, fragment_id: str, *, project: str | None = None) -> Call[bool]:
+        """Return True if a fragment exists. It is no access, and no body is read."""
+        return Call(CheckFragment(self.session.project_or_default(project), fragment_id), _exists)
 
     def _stored(self, answered: Answered[FragmentFound]) -> StoredFragment:
         """Find the body of the fragment that was read, and return both."""
@@ -155,6 +168,11 @@ class TierCalls(Service):
     def set_budget(self, budget: TierBudget) -> Call[TierBudget]:
         """Change the budget of all sessions. Fragments that no longer fit are demoted in the same step."""
         return Call(SetBudget(budget), lambda answered: answered.reply.budget)
+
+
+def _exists(answered: Answered[FragmentChecked]) -> bool:
+    """Return True if the fragment that was checked has a revision."""
+    return answered.reply.fragment_revision is not None
 
 
 class BufferedTiers(TierCalls, BufferedService):

@@ -65,6 +65,20 @@ class GetFragment(Read[replies.FragmentFound], frozen=True):
     fragment_id: UncheckedId
 
 
+class PeekFragment(Read[replies.FragmentFound], frozen=True):
+    """Read a fragment without an access: its recency, its access count and its tier stay as they are."""
+
+    project: UncheckedProject
+    fragment_id: UncheckedId
+
+
+class CheckFragment(Read[replies.FragmentChecked], frozen=True):
+    """Find out if a fragment exists, without an access and without its body."""
+
+    project: UncheckedProject
+    fragment_id: UncheckedId
+
+
 class PromoteFragment(Write[replies.FragmentPlaced], frozen=True):
     """Promote a fragment by one tier."""
 
@@ -151,5 +165,5 @@ class SetBudget(Write[replies.BudgetSet], frozen=True):
     budget: TierBudget
 
 
-TierRead = GetFragment | ListFragments | ListProjects | GetMetrics | LocateBodies
+TierRead = GetFragment | PeekFragment | CheckFragment | ListFragments | ListProjects | GetMetrics | LocateBodies
 TierWrite = StoreFragment | PromoteFragment | DemoteFragment | DeleteFragment | EvictLru | SweepStale | SetBudget

@@ -20,6 +20,7 @@ from stepwell.domain.patterns import glob_matcher
 from stepwell.domain.replies import (
     BodiesLocated,
     BudgetSet,
+    FragmentChecked,
     FragmentFound,
     FragmentPage,
     FragmentPlaced,
@@ -34,6 +35,7 @@ from stepwell.domain.replies import (
 from stepwell.domain.state import State
 from stepwell.domain.tiers.budget import FragmentChanged, Moves, enforce, place, relieve
 from stepwell.domain.tiers.commands import (
+    CheckFragment,
     DeleteFragment,
     DemoteFragment,
     EvictLru,
@@ -42,6 +44,7 @@ from stepwell.domain.tiers.commands import (
     ListFragments,
     ListProjects,
     LocateBodies,
+    PeekFragment,
     PromoteFragment,
     RelieveArena,
     SetBudget,
@@ -99,10 +102,7 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
 @decides(GetFragment)
 def get(state: State, command: GetFragment, origin: Origin) -> Verdict:
     """Read a fragment and count the access. The command changes a row only if the access promotes the fragment."""
-    # A name that exists is valid. For any other, a malformed name is a better answer than "not found".
-    if state.fragments.find(command.project, command.fragment_id) is None:
-        check(Names(command.project, command.fragment_id))
-    entry = _find_entry(state, command.project, command.fragment_id, origin)
+    entry = _find_named_entry(state, command.project, command.fragment_id, origin)
     changes = _promote_if_due(state, entry, origin)
     # The promoted fragment is protected, so that its change is the last one.
     row = (changes[-1].after if changes else None) or entry.row
@@ -123,6 +123,23 @@ def _promote_if_due(state: State, entry: FragmentEntry, origin: Origin) -> tuple
         return _move(state, row, ABOVE[row.tier], origin)
     except (TierFull, StepTooLarge):  # of the demotions that would make room
         return ()
+
+
+@decides(PeekFragment)
+def peek(state: State, command: PeekFragment, origin: Origin) -> Verdict:
+    """Read a fragment, and change nothing."""
+    entry = _find_named_entry(state, command.project, command.fragment_id, origin)
+    return Verdict(FragmentFound(entry.row, entry.last_accessed_ms, entry.access_count))
+
+
+@decides(CheckFragment)
+def check_fragment(state: State, command: CheckFragment, origin: Origin) -> Verdict:
+    """Return the revision of a fragment, or None, and change nothing. A malformed name is refused."""
+    origin.require((command.project,))
+    entry = state.fragments.find(command.project, command.fragment_id)
+    if entry is None:
+        check(Names(command.project, command.fragment_id))
+    return Verdict(FragmentChecked(entry.row.revision if entry else None))
 
 
 @decides(PromoteFragment)
@@ -325,6 +342,16 @@ def _find_entry(state: State, project: str, fragment_id: str, origin: Origin) ->
     if entry is None:
         raise NotFound(f"project {project!r} has no fragment {fragment_id!r}", project=project, fragment_id=fragment_id)
     return entry
+
+
+def _find_named_entry(state: State, project: str, fragment_id: str, origin: Origin) -> FragmentEntry:
+    """Return the entry of a fragment whose name was not matched with its pattern yet.
+
+    A name that exists is valid. For any other, a malformed name is a better answer than `NotFound`.
+    """
+    if state.fragments.find(project, fragment_id) is None:
+        check(Names(project, fragment_id))
+    return _find_entry(state, project, fragment_id, origin)
 
 
 def _require_revision(key: Key, row: FragmentRow | None, expected: int | None) -> None:

@@ -159,6 +159,22 @@ def test_the_other_calls(client: sw.Client, everything: sw.Client) -> None:
     assert everything.tiers.set_budget(budget) == budget
 
 
+def test_looking_is_no_access(client: sw.Client) -> None:
+    """`peek` returns what `get` does, and `contains` if there is anything; a polled fragment stays where it is."""
+    tiers = client.tiers
+    tiers.store(fragment("a", "text"), tier=sw.Tier.WARM)
+    for _ in range(10):
+        found = tiers.peek("a")
+        assert (found.text, found.tier, found.access_count) == ("text", sw.Tier.WARM, 0)
+        assert tiers.contains("a")
+    assert not tiers.contains("b")
+    with pytest.raises(sw.NotFound):
+        tiers.peek("b")
+    with client.batch() as batch:
+        looked, is_there = batch.tiers.peek("a"), batch.tiers.contains("b")
+    assert (looked.result().text, is_there.result()) == ("text", False)
+
+
 def test_methods_have_the_signature_of_their_definition() -> None:
     """What `help()` shows is the method, not the machinery that performs it."""
     assert "access" in (sw.ContextTierService.get.__doc__ or "")

@@ -10,6 +10,7 @@ from stepwell.domain import machine
 from stepwell.domain.replies import FragmentsMoved, Move, Note, TierUsage
 from stepwell.domain.tiers.body_refs import BodyCount, digest_of
 from stepwell.domain.tiers.commands import (
+    CheckFragment,
     DeleteFragment,
     DemoteFragment,
     EvictLru,
@@ -17,6 +18,7 @@ from stepwell.domain.tiers.commands import (
     GetMetrics,
     ListFragments,
     ListProjects,
+    PeekFragment,
     PromoteFragment,
     SetBudget,
     StoreFragment,
@@ -206,6 +208,39 @@ class TestStore:
         with pytest.raises(InvalidArgument, match=problem):
             world.do(StoreFragment(project, fragment_id, b"2", 1, kind=kind))
         assert image(world.state) == before
+
+
+class TestPeek:
+    """A read that is no access."""
+
+    @pytest.mark.parametrize("tier", Tier)
+    def test_nothing_changes(self, world: World, tier: Tier) -> None:
+        """However often a fragment is looked at: no use, no move, no revision."""
+        world.store("a", tier=tier)
+        world.do(GetFragment("p", "a"))
+        world.store("b", tier=tier)
+        before = image(world.state)
+        world.now_ms += 7
+        for _ in range(2 * SMALL.promotion_threshold):
+            found = world.do(PeekFragment("p", "a"))
+            assert (found.access_count, found.last_accessed_ms, found.row) == (1, NOON_MS, world.row("a"))
+            assert found.body_digests == (digest_of(b"a"),)
+            assert world.do(CheckFragment("p", "a")).fragment_revision == world.row("a").revision
+        assert image(world.state) == before
+
+    def test_absent(self, world: World) -> None:
+        """A peek is refused, a check finds none."""
+        world.refuse(PeekFragment("p", "a"), NotFound, "no fragment 'a'")
+        assert world.do(CheckFragment("p", "a")).fragment_revision is None
+
+    @pytest.mark.parametrize("kind", [PeekFragment, CheckFragment])
+    def test_refused(self, world: World, kind: type[PeekFragment | CheckFragment]) -> None:
+        """A malformed name, and a project outside of the scope, whether or not the fragment exists."""
+        world.store("a")
+        world.refuse(kind("p", "a\n"), InvalidArgument, "fragment")
+        for name in "ab":
+            with pytest.raises(OutOfScope):
+                world.do(kind("p", name), projects=["q"])
 
 
 class TestGet:
