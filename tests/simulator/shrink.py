@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tests.simulator.run import Result, run
-from tests.simulator.settings import RunSettings
+from tests.simulator.settings import LimitSize, RunSettings
 
 REGRESSIONS = Path(__file__).with_name("regressions")
 
@@ -29,7 +29,7 @@ def shrunk(settings: RunSettings) -> tuple[RunSettings, Result]:
 
 
 def _smaller(settings: RunSettings) -> Iterator[RunSettings]:
-    """Yield settings with less of one thing: workloads, faults, clients, operations, disorder."""
+    """Yield settings with less of one thing: workloads, faults, clients, operations, or another kind of disorder."""
     for each in settings.workloads if len(settings.workloads) > 1 else ():
         yield replace(settings, workloads=tuple(name for name in settings.workloads if name != each))
     for kind in settings.faults:
@@ -40,10 +40,16 @@ def _smaller(settings: RunSettings) -> Iterator[RunSettings]:
         yield replace(settings, clients=settings.clients - 1)
     if settings.operations > 1:
         yield replace(settings, operations=settings.operations // 2)
-    if settings.partial:
-        yield replace(settings, partial=0.0)
-    if settings.overlap:
-        yield replace(settings, overlap=0.0)
+    for simpler in (
+        {"actors": (1, 1)},
+        {"limits": LimitSize.REAL},
+        {"eagerness": 1.0},
+        {"partial": 0.0},
+        {"overlap": 0.0},
+        {"busy_faults": 0.0},
+    ):
+        if (smaller := replace(settings, **simpler)) != settings:
+            yield smaller
 
 
 def write_regression(settings: RunSettings, name: str) -> Path:
