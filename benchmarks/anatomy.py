@@ -53,7 +53,7 @@ class Bench:
             tuple(StoreFragment(_PROJECT, name, os.urandom(BODY_BYTES), 1) for name in names) for _ in range(2)
         )
         gets = tuple(GetFragment(_PROJECT, name) for name in names)
-        works = {"store": stores, "get": gets, "replacing store": replacements}
+        works: dict[str, tuple[AnyCommand, ...]] = {"store": stores, "get": gets, "replacing store": replacements}
         return {work: self._passed(commands) for work, commands in works.items()}
 
     def close(self) -> None:
