@@ -43,6 +43,7 @@ class Acceptor:
         self._kernel = kernel
         self.peers_max = kernel.descriptor_bounds().peers_max
         self._log = log
+        self._accepted = 0
         self._spare: int | None = None
         self.resume()
 
@@ -86,7 +87,8 @@ class Acceptor:
             self._log.warning("peer.refused", uid=peer.uid, pid=peer.pid)
             accepted.close()
             return None
-        return ClientConnection(Peer(accepted, now_s), peer, Uploads(self._owner), now_s)
+        self._accepted += 1
+        return ClientConnection(self._accepted, Peer(accepted, now_s), peer, Uploads(self._owner), now_s)
 
     def _refuse(self, shortage: OSError) -> None:
         """Accept one connection with the spare descriptor, answer `Busy` and close it. Raise `OSError` if it fails."""

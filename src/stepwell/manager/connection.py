@@ -34,6 +34,9 @@ class ClientConnection:
     `known` holds the segments whose descriptors this connection has received: the manager sends each descriptor once
     per connection, because a client that reconnects may have lost frames that were in flight.
 
+    `number` is the place of the connection in the order of acceptance: the connection of a session with the greatest
+    number is the one that its client uses now.
+
     `deferred` is a request that cannot be answered yet, or is executed in slices. The requests behind it stay unread
     until it is answered.
     """
@@ -48,12 +51,14 @@ class ClientConnection:
         "is_working",
         "joined_at_s",
         "known",
+        "number",
         "peer",
         "session",
         "uploads",
     )
 
-    def __init__(self, peer: Peer, credentials: Credentials, uploads: Uploads, now_s: float) -> None:
+    def __init__(self, number: int, peer: Peer, credentials: Credentials, uploads: Uploads, now_s: float) -> None:
+        self.number = number
         self.peer = peer
         self.credentials = credentials
         self.uploads = uploads

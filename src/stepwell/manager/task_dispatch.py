@@ -52,7 +52,7 @@ class TaskDispatcher:
         self._kernel = kernel
         self._log = log
         self._workers: dict[str, ClientConnection] = {}  # by session id
-        self._followers: dict[str, ClientConnection] = {}  # by session id; the latest one
+        self._followers: dict[str, ClientConnection] = {}  # by session id; the connection accepted last
         self._unreported: dict[str, deque[str]] = {}  # by session id: tasks that are over
         self._ended_sessions: set[str] = set()  # their tasks are still to be forgotten
         self._to_flush: dict[ClientConnection, None] = {}
@@ -76,20 +76,24 @@ class TaskDispatcher:
     def add_follower(self, connection: ClientConnection, message: FollowTasks) -> None:
         """Make a connection the follower of its session's tasks. The outcomes that exist already are sent first.
 
-        A later follower of the same session replaces an earlier one, which a reconnecting client has lost. The reply
+        A later connection of the same session replaces an earlier one, which a reconnecting client has lost. An earlier
+        connection never replaces a later one, also if its message was delayed and arrives after the other's. The reply
         names the tasks that the manager does not know, so that the client stops waiting for them.
         """
         session = connection.session
         assert session is not None
         connection.is_following = True
-        self._followers[session.session_id] = connection
         tasks = self._housekeeping.owner.tasks
-        self._drain_changes(self._to_flush)  # tasks that ended in this turn are listed below, and only there
         mine = tasks.by_session.get(session.session_id, {})
         unknown = [task_id for task_id in message.task_ids if task_id not in mine]
+        connection.peer.send(TasksFollowed(message.request_id, tuple(unknown)))
+        current = self._followers.get(session.session_id)
+        if current is not None and current.number > connection.number:
+            return
+        self._followers[session.session_id] = connection
+        self._drain_changes(self._to_flush)  # tasks that ended in this turn are listed below, and only there
         over = [each.task_id for each in tasks.of_session(session.session_id) if each.is_over]
         self._unreported[session.session_id] = deque(over)
-        connection.peer.send(TasksFollowed(message.request_id, tuple(unknown)))
 
     def handle_report(self, connection: ClientConnection, message: ReportProgress | TasksReceived) -> None:
         """Handle a worker's report of progress, or a follower's receipt of outcomes.

@@ -120,6 +120,21 @@ def test_second_follower_takes_over(stage: Stage, worker: RawPeer, client: RawPe
     assert dispatcher(stage)._unreported == {}
 
 
+def test_delayed_request_of_an_earlier_connection(stage: Stage, worker: RawPeer, client: RawPeer) -> None:
+    """It replaces no later connection, and its end leaves the later one in place."""
+    with joined(stage, "alice") as earlier:
+        assert heard(stage, earlier) == []  # it has been accepted
+        with following(stage) as later_one:
+            earlier.send(FollowTasks(1, ()))
+            assert answered(stage, earlier) == TasksFollowed(1, ())
+            done(stage, worker, client, "t1")
+            assert (ends(heard(stage, later_one)), heard(stage, earlier)) == (["t1"], [])
+            earlier.close()
+            stage.turn_until(lambda: stage.peers == 3)
+            done(stage, worker, client, "t2")
+            assert ends(heard(stage, later_one)) == ["t2"]
+
+
 def test_follows_in_the_turn_of_the_end(stage: Stage, worker: RawPeer, client: RawPeer) -> None:
     """What has ended in the turn in which a follower comes is told once."""
     submit(stage, client)
