@@ -76,6 +76,7 @@ class Runtime:
         encoding: str | None = None,
         log_level: LogLevel | str = LogLevel.WARNING,
         spin_s: float = limits.SPIN_SECONDS,
+        read_index: bool = True,
     ) -> Self:
         """Start a manager and its workers, wait until they serve, and return the runtime.
 
@@ -91,7 +92,8 @@ class Runtime:
         The manager logs to this program's stderr. `budget` limits the tiers, by default as stored in `data_dir`.
         `address` is the path of the manager's socket, by default a new one in a private directory. `encoding` names
         the vocabulary in which clients count tokens, by default the one stored in `data_dir`, or `o200k_base`.
-        `spin_s` is how long the manager polls for more requests before it sleeps.
+        `spin_s` is how long the manager polls for more requests before it sleeps. With `read_index`, clients read hot
+        fragments from shared memory without a request, where the processor is an x86-64.
 
         Raise InvalidArgument for bad arguments, most of them before any process is started, StartFailed if a process
         does not start in time or ends while it starts, OSError if it cannot be started at all, and the error that the
@@ -111,6 +113,7 @@ class Runtime:
             data_dir=None if data_dir is None else str(Path(data_dir).absolute()),
             durability=durability_level,
             spin_s=spin_s,
+            read_index=read_index,
             private_directory=address is None,
             parent_pid=os.getpid(),
         )

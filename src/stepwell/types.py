@@ -36,7 +36,8 @@ from stepwell.domain.replies import (
 )
 from stepwell.domain.tasks.model import StrategyOffer, StrategyProblem
 from stepwell.domain.tiers.model import FragmentRow
-from stepwell.protocol.messages import MemoryUsage, Status
+from stepwell.protocol.messages import Status
+from stepwell.protocol.usage import IndexUsage, MemoryUsage
 from stepwell.strategies.payload import StrategyResult
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "FragmentPlaced",
     "FragmentRow",
     "FragmentsMoved",
+    "IndexUsage",
     "IngestReport",
     "Lease",
     "MemoryUsage",

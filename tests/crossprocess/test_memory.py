@@ -16,7 +16,7 @@ from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.limits import KIB, MIB
 from stepwell.memory.writer.arena import shared_segment_bytes
 from stepwell.protocol.handles import Handle
-from stepwell.protocol.messages import MemoryUsage
+from stepwell.protocol.usage import MemoryUsage
 from tests.support.processes import is_alive, kill, spawned
 from tests.support.programs import kernel_memory, memory_readers
 from tests.support.programs.memory_attacks import REFUSED, vandalise

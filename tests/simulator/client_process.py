@@ -148,4 +148,6 @@ class ClientProcess:
         """Close the descriptors and unmap the memory of this process, as its end does."""
         for connection in self.client._channel._open:
             connection._close_descriptors()
-        self.client.blocking_client.session.channel.mappings.close()
+        channel = self.client.blocking_client.session.channel
+        channel.reads.close()
+        channel.mappings.close()

@@ -38,6 +38,15 @@ class SimulatedClock:
     def time(self) -> float:
         return self.time_ns() / 1e9
 
+    def clock_gettime_ns(self, clock: int) -> int:
+        """Return the time since the machine was started, which is all that is asked for."""
+        assert clock == time.CLOCK_BOOTTIME
+        return int(self.monotonic() * 1e9)
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass for a process that waits. The others do what they had to do in it afterwards."""
+        self.now_s += seconds
+
     def jump(self, seconds: float) -> None:
         self._offset_ns += int(seconds * 1e9)
 
@@ -51,6 +60,8 @@ def replaced(clock: SimulatedClock, generator: random.Random) -> Iterator[None]:
         (time, "monotonic", clock.monotonic),
         (time, "perf_counter", clock.monotonic),
         (time, "thread_time", clock.monotonic),
+        (time, "clock_gettime_ns", clock.clock_gettime_ns),
+        (time, "sleep", clock.sleep),
         (time, "time", clock.time),
         (time, "time_ns", clock.time_ns),
         (os, "urandom", generator.randbytes),

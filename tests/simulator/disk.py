@@ -107,6 +107,7 @@ class SimulatedDisk:
         self._flushed_names: dict[str, SimulatedFile] = {}
         self._pending_names: list[tuple[str, SimulatedFile | None]] = []
         self.on_call: Callable[[], None] = lambda: None
+        self.validity = 0  # the content of the validity file, which never grows and is never flushed
         self.is_full = False
         self.fails_at: int | None = None  # changes until one fails; None: none does
         self.has_failed = False  # a fault has happened to the living process

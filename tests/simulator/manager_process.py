@@ -126,7 +126,7 @@ class ManagerProcess:
         kernel: Kernel = SimulatedKernel(self._poller, self._machine.processes)
         store = self._open_store()
         try:
-            owner = StateOwner(settings.budget_after(TierBudget()), store)
+            owner = StateOwner(settings.budget_after(TierBudget()), store, has_index=self._machine.settings.has_index)
         except BaseException:
             store.close()
             raise

@@ -58,6 +58,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     capacity: tuple[int, int]  # the least and the largest capacity of a pipe
     limits: LimitSize  # of the manager
     grace_s: float  # by which a session outlives its last connection
+    has_index: bool = False  # clients read hot fragments without a request
 
 
 def settings_of(seed: int, workloads: tuple[str, ...]) -> RunSettings:
@@ -84,4 +85,5 @@ def settings_of(seed: int, workloads: tuple[str, ...]) -> RunSettings:
         capacity=(500, 8_000) if small else (20_000, 200_000),
         limits=generator.choice((LimitSize.REAL, LimitSize.REAL, LimitSize.SMALL, LimitSize.TINY)),
         grace_s=generator.choice((GRACE_SECONDS, GRACE_SECONDS, GRACE_SECONDS, 0.0)),
+        has_index=generator.random() < 0.7,
     )

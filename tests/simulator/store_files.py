@@ -75,6 +75,12 @@ class SimulatedStoreFiles(StoreFiles):
         self._disk.check(grows=False)
         self._disk.create(_MARK).flush()
 
+    def read_validity(self) -> int:
+        return self._disk.validity
+
+    def write_validity(self, until_ns: int) -> None:
+        self._disk.validity = until_ns
+
     def are_present(self) -> bool:
         return self._disk.find(DATABASE) is not None and self._disk.find(_MARK) is not None
 

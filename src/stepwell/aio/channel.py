@@ -130,6 +130,7 @@ class Channel:
     async def _say_goodbye(self, connection: AsyncConnection) -> bool:
         """Send a goodbye, and return True if it left this process in time."""
         with suppress(RuntimeLost, TimeoutError):
+            self.blocking_channel.report(connection)
             connection.send(Goodbye())
             async with asyncio.timeout(limits.GOODBYE_SECONDS_MAX):
                 await connection.wait_until_sent()
@@ -219,7 +220,7 @@ class Channel:
         `on_end` is called when it is answered or lost.
         """
         await connection.wait_for_room()
-        self.blocking_channel.report_released(connection)
+        self.blocking_channel.report(connection)
         return connection.send_request(delivery.message(), on_end)
 
     # Connections.

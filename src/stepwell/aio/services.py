@@ -50,13 +50,14 @@ class ContextTierService(TierCalls, AsyncService):
     async def get_many(self, fragment_ids: Iterable[str], *, project: str | None = None) -> dict[str, StoredFragment]:
         """Return many fragments by id, read frame after frame; not atomic. Missing fragments are left out."""
         reading = BulkRead(fragment_ids)
+        reading.find_indexed(lambda each: self.get_indexed(each, project=project))
         while reading.remaining:
             outcomes: list[StoredFragment | StepwellError] = []
             for chunk in reading.chunks():
                 calls = [TierCalls.get.call(self, fragment_id, project=project) for fragment_id in chunk]
                 outcomes += [outcome for outcome, _ in await self.caller.perform_each(calls)]
             reading.add(outcomes)
-        return reading.found
+        return reading.in_order()
 
     async def scoped(
         self,

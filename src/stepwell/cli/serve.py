@@ -98,6 +98,9 @@ def run(
         int | None, _budget_option("--arena-bytes", "bytes of shared memory", limits.ARENA_BYTES)
     ] = None,
     encoding: _Encoding = None,
+    no_read_index: Annotated[
+        bool, flag("--no-read-index", "let clients send a request for every read, to save the memory of the index")
+    ] = False,
     log_level: Level = LogLevel.INFO,
     json_logs: Annotated[bool, flag("--json-logs", "one JSON object a line instead of words")] = False,
 ) -> int:
@@ -123,6 +126,7 @@ def run(
         data_dir=str(data_dir) if data_dir is not None else None,
         # The option has no default, so that `--durability` without a data directory can be refused above.
         durability=durability or Durability.DISK,
+        read_index=not no_read_index,
         log_level=log_level,
         log_json=json_logs,
     )

@@ -152,6 +152,10 @@ def _memory(status: Status) -> Table:
         f"{memory.live_bytes:,} live",
     )
     table.add_row("cold bodies", f"{plural(memory.file_bytes, 'byte')} on disk")
+    index = status.index
+    if answered := index.hits + index.misses:
+        reads = f"{index.hits / answered:.0%} of {plural(answered, 'read')} needed no request"
+        table.add_row("index of reads", f"{plural(index.fragments, 'fragment')} in {index.bytes:,} bytes; {reads}")
     table.add_row("in another form soon", plural(memory.waiting, "body", "bodies"))
     # A retired segment is freed when the last client unmaps it. A growing number points to clients that never do.
     retired = f"{plural(memory.retired_bytes, 'byte')} in {plural(memory.retired_segments, 'segment')}"

@@ -3,6 +3,7 @@
     apply(state, command, origin)             one command: the general entry
     apply_all(state, commands, origin)        a transaction: all commands at one revision, or none
     apply_get_run, apply_store_run            the fast path: a run of simple reads or stores, in one step
+    count_reads(state, reads, origin)         reads that clients made without a request
     note_packed_bytes(bodies, digest, size)   a measured fact about a body, which is no command of a client
     track_reads(state), drain_reads(state, n) the list of entries that were read, for the journal
 
@@ -207,6 +208,21 @@ def _release_replaced(bodies: BodyTable, run: StoreRun) -> None:
         if before is not None and before.digest != row.digest:
             bodies.release((before.digest, before.size), HOT)
     bodies.forget_undo()
+
+
+def count_reads(state: State, reads: Sequence[tuple[str, str, int]], origin: Origin) -> None:
+    """Count reads of hot fragments that clients made in shared memory: project, id and number of each.
+
+    A client reports them after the fact. So they change recency and counts, and never a row. A fragment that is gone,
+    or outside of the session's scope, is passed over.
+    """
+    table, projects = state.fragments, origin.projects
+    for project, fragment_id, count in reads:
+        if projects is not None and project not in projects:
+            continue
+        entry = table.find(project, fragment_id)
+        if entry is not None:
+            table.count_reads(entry, count, origin.now_ms)
 
 
 def note_packed_bytes(bodies: BodyTable, digest: bytes, packed_bytes: int) -> None:

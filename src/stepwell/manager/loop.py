@@ -51,6 +51,7 @@ from stepwell.protocol.messages import (
     JoinAsWorker,
     ManagerEnded,
     OfferUpload,
+    ReadsReported,
     Refusal,
     Rejected,
     ReportProgress,
@@ -95,8 +96,9 @@ class Loop:
         self._spin = Spin(spin_s)
         self._sessions = SessionTable(kernel, kernel.descriptor_bounds().processes_max)
         self._bodies = requests.owner.bodies
+        self._index = requests.owner.index
         self._bodies.background.on_failure = lambda error: log.error("memory.faulted", exc_info=error)
-        self._sharing = SegmentSharing(self._bodies)
+        self._sharing = SegmentSharing(self._bodies, requests.owner.index)
         self._reply_cache = ReplyCache(requests, self._sharing, self._journal)
         self._connections: dict[int, ClientConnection] = {}
         # Shared by all connections: `Peer.read` copies its contents into the connection's framer at once.
@@ -124,6 +126,7 @@ class Loop:
         """
         while not self._is_drained():
             self.turn()
+        self._index.invalidate()
         while self._journal.write_uses():
             self._journal.commit()
         self._journal.commit()
@@ -167,15 +170,17 @@ class Loop:
         self._epoll.close()
 
     def turn(self) -> None:
-        """Run one turn: read and apply, commit, reply.
+        """Run one turn: read and apply, commit, publish, reply.
 
-        The order is the guarantee. A reply or an event leaves only after the commit of the changes that it reports, and
-        retired segments are closed last, because replies of this turn may still carry their descriptors.
+        The order is the guarantee. A reply or an event leaves only after the commit of the changes that it reports.
+        Clients that read in shared memory see them in between: not before they are committed, and not after a reply.
+        Retired segments are closed last, because replies of this turn may still carry their descriptors.
         """
         ready = self._poll()
         self._now_s = self._requests.now_s()
         busy = self._apply(ready)
         self._journal.commit()
+        self._index.publish(self._requests.clock.latest_ms)
         self._reply(busy)
         self._sharing.close_retired()
 
@@ -329,6 +334,9 @@ class Loop:
                 self._dispatcher.add_follower(connection, message)
             case ReportProgress() | TasksReceived():
                 self._dispatcher.handle_report(connection, message)
+            case ReadsReported():
+                self._requests.count_reads(message, session)
+                return 1 + len(message.reads) // limits.INDEX_READS_PER_COMMAND
             case SegmentsReleased():
                 self._sharing.holders.release(session, message.segments)
             case AskStatus():

@@ -19,6 +19,7 @@ import resource
 import select
 import signal
 import socket
+import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Final
@@ -33,6 +34,7 @@ from stepwell.manager.farewell import cause_of, farewell, reject_waiting
 from stepwell.manager.loop import Loop
 from stepwell.manager.request_handler import RequestHandler
 from stepwell.manager.state_owner import StateClock, StateOwner
+from stepwell.protocol.fragment_index import is_supported
 from stepwell.protocol.messages import Refusal
 from stepwell.storage.directory import DataDirectory
 from stepwell.storage.null_store import NullStore
@@ -70,6 +72,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     must_exist: bool = False
     durability: Durability = Durability.DISK
     spin_s: float = limits.SPIN_SECONDS
+    read_index: bool = True  # clients read hot fragments without a request
     private_directory: bool = False
     lifeline_fd: int | None = None
     parent_pid: int | None = None
@@ -126,7 +129,7 @@ def opened(
     with contextlib.ExitStack() as stack:
         store = open_store(settings)
         stack.callback(store.close)
-        owner = StateOwner(settings.budget_after(TierBudget()), store)
+        owner = StateOwner(settings.budget_after(TierBudget()), store, has_index=settings.read_index and is_supported())
         stack.callback(owner.close)
         yield RequestHandler(owner, clock(owner.stored.clock_ms if owner.stored else 0), log)
 
@@ -139,6 +142,18 @@ def resume(settings: Settings, loop: Loop, requests: RequestHandler) -> None:
         loop.restore_sessions(owner.stored)
         owner.stored = None  # nothing needs it any more, and it is as large as the state
     owner.journal.commit()
+    _wait_for_readers(owner.journal.store)
+
+
+def _wait_for_readers(store: Store) -> None:
+    """Wait until no client may read any more what the manager before has published in shared memory.
+
+    Only a manager that died a moment ago is waited for. No write may be acknowledged before, because a client could
+    then read what was there before that write.
+    """
+    left_ns = store.predecessor_valid_until_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    if left_ns > 0:
+        time.sleep(min(left_ns, limits.INDEX_VALID_MS * 1_000_000) / 1e9)
 
 
 def logger(settings: Settings) -> Logger:

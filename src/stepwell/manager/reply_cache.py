@@ -144,6 +144,7 @@ class ReplyCache:
                 requests=self._requests.served,
                 metrics=self._requests.metrics(session),
                 memory=self._sharing.usage(self._requests.owner.catalogues),
+                index=self._sharing.index_usage(self._requests.index_hits, self._requests.index_misses),
                 encoding=store.encoding,
                 durability=store.durability,
                 database=store.database,

@@ -31,6 +31,7 @@ from stepwell.protocol.codec import PartlyDecodedRequest, size_of
 from stepwell.protocol.messages import (
     AskView,
     CommandResult,
+    ReadsReported,
     Refusal,
     Request,
     Response,
@@ -131,6 +132,7 @@ class RequestHandler:
         self._log = log
         self._peer_log = LimitedLogger(log)  # for events that peers cause
         self.served = 0
+        self.index_hits = self.index_misses = 0  # reads that clients made without a request, and those that became one
 
     def respond(self, message: AnyRequest, session: SessionRecord, uploads: Uploaded) -> Response:
         """Execute the commands of a message in the scope of a session, and return the response.
@@ -160,6 +162,12 @@ class RequestHandler:
             self.served += 1
         origin = Origin(session.session_id, self.clock.now_ms(), session.projects, uploads)
         self._advance(execution, origin, budget)
+
+    def count_reads(self, message: ReadsReported, session: SessionRecord) -> None:
+        """Count the reads that a client made without a request. The report is no request: it has no answer."""
+        self.owner.count_reads(message.reads, self.origin(session))
+        self.index_hits += sum(count for _, _, count in message.reads)
+        self.index_misses += message.misses
 
     def origin(self, session: SessionRecord) -> Origin:
         """Return the origin of a session's commands: its id, its scope and the present time."""

@@ -18,10 +18,11 @@ from stepwell import limits
 from stepwell.manager.connection import ClientConnection
 from stepwell.manager.sessions import SessionRecord
 from stepwell.memory.writer.body_store import BodyStore
+from stepwell.memory.writer.fragment_index import FragmentIndex
 from stepwell.protocol.handles import IN_STORE, Handle
 from stepwell.protocol.messages import (
     CommandResult,
-    MemoryUsage,
+    IndexOpened,
     Response,
     Result,
     SegmentInfo,
@@ -29,6 +30,7 @@ from stepwell.protocol.messages import (
     SegmentsRetired,
     ViewOpened,
 )
+from stepwell.protocol.usage import IndexUsage, MemoryUsage
 
 
 class SegmentHolders:
@@ -101,14 +103,16 @@ class SegmentSharing:
     The loop owns the one instance.
     """
 
-    def __init__(self, bodies: BodyStore) -> None:
+    def __init__(self, bodies: BodyStore, index: FragmentIndex) -> None:
         self._bodies = bodies
+        self._index = index
         self.holders = SegmentHolders()
 
     @property
     def live(self) -> Iterator[int]:
         """The numbers of all segments in use."""
-        return chain(self._bodies.arena.segments, self._bodies.files.segments)
+        index = (segment.number for segment in self._index.segments)
+        return chain(self._bodies.arena.segments, self._bodies.files.segments, index)
 
     def share_view(self, connection: ClientConnection, view: ViewOpened) -> None:
         """Send the segments that a view needs: those of its catalogues, and all that hold bodies.
@@ -116,8 +120,9 @@ class SegmentSharing:
         A reader of a view finds handles by itself, so it needs every segment that a handle may point into.
         """
         catalogues = (number for end in view.catalogues for number, _ in end.segments)
-        bodies = (number for number in self.live if number not in self._bodies.arena.raw_segments)
-        self.share(connection, chain(catalogues, bodies))
+        arena = self._bodies.arena
+        bodies = (number for number in arena.segments if number not in arena.raw_segments)
+        self.share(connection, chain(catalogues, bodies, self._bodies.files.segments))
 
     def send_segments_for(self, connection: ClientConnection, response: Response) -> None:
         """Send the segments that a response needs, and the notices that its session has not received yet."""
@@ -132,6 +137,7 @@ class SegmentSharing:
                 for handle in result.handles.values():
                     if handle.segment not in known:
                         self.share_for_handle(connection, handle)
+                self._share_index(connection)
 
     def share_for_handle(self, connection: ClientConnection, handle: Handle) -> None:
         """Send the segment that one handle needs.
@@ -151,6 +157,23 @@ class SegmentSharing:
             self._send(connection, new[start : start + limits.DESCRIPTORS_PER_FRAME_MAX])
         connection.known.update(new)
         self.holders.add(connection.session, new)
+
+    def _share_index(self, connection: ClientConnection) -> None:
+        """Send the descriptors of the index to a connection that has read a fragment, unless it has them.
+
+        The slots are sent again with a larger hash table: both belong to one message, and a client notices that it has
+        mapped the first already.
+        """
+        segments = self._index.segments
+        if not segments or segments[-1].number in connection.known:
+            return
+        assert connection.session is not None
+        slots, cells = (SegmentInfo(each.number, each.size) for each in segments)
+        opened = IndexOpened(slots, cells, self._index.key)
+        connection.peer.send(opened, [each.descriptor for each in segments])
+        numbers = [each.number for each in segments]
+        connection.known.update(numbers)
+        self.holders.add(connection.session, numbers)
 
     def _send(self, connection: ClientConnection, numbers: Sequence[int]) -> None:
         segments = [self._bodies.segment(number) for number in numbers]
@@ -179,7 +202,11 @@ class SegmentSharing:
             catalogues=catalogues,
         )
 
+    def index_usage(self, hits: int, misses: int) -> IndexUsage:
+        """Return the usage of the index, for the status."""
+        return IndexUsage(len(self._index), self._index.bytes_taken, hits, misses)
+
     def close_retired(self) -> None:
         """Close the segments that went out of use in this turn, and count them for as long as clients hold them."""
-        if gone := self._bodies.close_retired():
+        if gone := [*self._bodies.close_retired(), *self._index.close_retired()]:
             self.holders.retire(gone)

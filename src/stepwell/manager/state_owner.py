@@ -25,7 +25,7 @@ from stepwell.domain.commands import Command, Write
 from stepwell.domain.invariants import BUDGET
 from stepwell.domain.machine import Outcome
 from stepwell.domain.receipts.model import ReceiptRow
-from stepwell.domain.replies import FragmentPlaced, FragmentsMoved, Reply
+from stepwell.domain.replies import FragmentFound, FragmentPlaced, FragmentsMoved, Reply
 from stepwell.domain.state import State
 from stepwell.domain.tasks.model import Task
 from stepwell.domain.tasks.queue import TaskTable
@@ -38,6 +38,7 @@ from stepwell.manager.recovery import recover, restore_bodies
 from stepwell.memory.writer.arena import OutOfRoom, SystemShortage
 from stepwell.memory.writer.body_store import BodyStore
 from stepwell.memory.writer.catalogue import Catalogues
+from stepwell.memory.writer.fragment_index import FragmentIndex
 from stepwell.memory.writer.upload import Upload
 from stepwell.protocol.handles import CatalogueEnd, Handle
 from stepwell.protocol.messages import CommandResult
@@ -77,14 +78,17 @@ class StateClock:
     def __init__(self, latest_ms: int = 0) -> None:
         # The last time at which the machine's clock was not behind, and the monotonic time of that moment.
         self._anchor_ms, self._anchored_at_s = latest_ms, time.monotonic()
+        self.latest_ms = latest_ms  # the latest answer
 
     def now_ms(self) -> int:
         """Return the time in milliseconds since 1970, never less than an earlier answer."""
         now_s, wall_ms = time.monotonic(), time.time_ns() // 1_000_000
         paced_ms = self._anchor_ms + int((now_s - self._anchored_at_s) * 1000)
         if wall_ms < paced_ms:
+            self.latest_ms = paced_ms
             return paced_ms
-        self._anchor_ms, self._anchored_at_s = wall_ms, now_s
+        self.latest_ms = self._anchor_ms = wall_ms
+        self._anchored_at_s = now_s
         return wall_ms
 
     def now_s(self) -> float:
@@ -120,7 +124,9 @@ class StateOwner:
     the manager has resumed from it; None for a new one.
     """
 
-    def __init__(self, budget: TierBudget | None = None, store: Store | None = None) -> None:
+    def __init__(
+        self, budget: TierBudget | None = None, store: Store | None = None, *, has_index: bool = False
+    ) -> None:
         self._process = _current_process.process
         self._thread = threading.get_ident()
         store = store or NullStore()
@@ -135,6 +141,8 @@ class StateOwner:
             first_segment=(store.starts << _SEGMENTS_PER_START_BITS) + 1,
         )
         self._catalogues = Catalogues(self._state.fragments, self._bodies)
+        self._index = FragmentIndex(self._state.fragments, self._bodies, on_valid=store.note_validity)
+        self._index.is_disabled = not has_index
         self._retry_at_s = 0.0
         self._shortcuts: dict[type, _Shortcut] = {GetFragment: self._get, StoreFragment: self._store}
         # Changes of tasks and workers that the dispatcher has not processed yet. It empties the list in each turn.
@@ -175,6 +183,9 @@ class StateOwner:
             elif outcome.changes:
                 self._propagate_task_changes(outcome)
             wanted = outcome.reply.body_digests
+            if isinstance(outcome.reply, FragmentFound) and outcome.reply.row.tier is HOT:
+                row = outcome.reply.row
+                self._index.note_read(row, self._bodies.handles[row.digest])
             return CommandResult(
                 outcome.revision, outcome.reply, self._bodies.locate(wanted) if wanted else _NO_HANDLES
             )
@@ -204,7 +215,9 @@ class StateOwner:
         answers: list[CommandResult] = []
         for found in machine.apply_get_run(self._state, commands, origin):
             digest = found.row.digest
-            answers.append(CommandResult(revision, found, {digest: handles[digest]}))
+            handle = handles[digest]
+            self._index.note_read(found.row, handle)
+            answers.append(CommandResult(revision, found, {digest: handle}))
         return answers
 
     def _store(self, commands: Sequence[object], origin: Origin) -> list[CommandResult]:
@@ -219,6 +232,9 @@ class StateOwner:
                 self._bodies.recheck(demoted.digest)
             for replaced in run.replaced.values():
                 self._bodies.recheck(replaced.digest)
+            if self._index:
+                for row in run.rows:
+                    self._note_indexed(run.changes(row))
             if self._catalogues:
                 for row in run.rows:
                     self._catalogues.note(run.changes(row), row.revision)
@@ -292,7 +308,12 @@ class StateOwner:
     def work(self) -> bool:
         """Do one slice of background work on catalogues and bodies. Return True if there may be more."""
         self._require_owner()
-        return self._catalogues.work() or self._bodies.background.work()
+        return self._catalogues.work() or self._bodies.background.work() or self._index.work()
+
+    def count_reads(self, reads: Sequence[tuple[str, str, int]], origin: Origin) -> None:
+        """Count reads that a client made without a request."""
+        self._require_owner()
+        machine.count_reads(self._state, reads, origin)
 
     def housekeep(self, now_s: float) -> None:
         """Drop idle catalogues, and retry at intervals what found no room."""
@@ -307,6 +328,12 @@ class StateOwner:
         """The store of the bodies' bytes."""
         self._require_owner()
         return self._bodies
+
+    @property
+    def index(self) -> FragmentIndex:
+        """The index of hot fragments, which clients read without a request."""
+        self._require_owner()
+        return self._index
 
     @property
     def tasks(self) -> TaskTable:
@@ -338,6 +365,7 @@ class StateOwner:
 
     def close(self) -> None:
         """Release all shared memory and files. The state itself cannot be used afterwards."""
+        self._index.close()
         self._bodies.close()
 
     def _make_room(self, lengths: Sequence[int], origin: Origin, *, no_eviction: bool) -> None:
@@ -401,9 +429,21 @@ class StateOwner:
                     or after.digest not in outcome.bodies
                 ):
                     self._recheck_bodies(change, outcome.bodies)
+        if self._index:
+            for outcome in outcomes:
+                self._note_indexed(outcome.changes)
         if self._catalogues:
             for outcome in outcomes:
                 self._catalogues.note(outcome.changes, outcome.revision)
+
+    def _note_indexed(self, changes: Sequence[AnyChange]) -> None:
+        """Tell the index which fragments have changed."""
+        for change in changes:
+            row = change.before or change.after
+            if isinstance(row, FragmentRow):
+                if change.before is None:
+                    self._index.note_created(row)
+                self._index.note(row)
 
     def _propagate_task_changes(self, outcome: Outcome) -> None:
         """Pass on changes of tasks.

@@ -47,7 +47,9 @@ connection of their own, because the manager pushes messages on it. Numbers in `
                           ◀──    SegmentsAdded             with descriptors (4)
                           ◀──    SegmentsRetired           no message refers to them any more
                           ◀──    ManagerEnded              the last message: why the manager ends (5)
+                          ◀──    IndexOpened               with descriptors; where reads need no request
     SegmentsReleased      ──▶                              the peer has unmapped them
+    ReadsReported         ──▶                              ahead of a request; it has no answer
     Goodbye               ──▶                              ends the session, not only the connection
 
 (1) `Rejected` can also come later: the peer violated the protocol, or its message met a defect.
@@ -81,12 +83,18 @@ from stepwell.domain.replies import AnyReply, TierMetrics
 from stepwell.domain.tasks.model import StrategyOffer, StrategyProblems, TaskFault, TaskState, WorkerDeath
 from stepwell.errors import Detail, StepwellError, revive
 from stepwell.protocol.handles import CatalogueEnd, Handle
+from stepwell.protocol.usage import IndexUsage, MemoryUsage
 
-VERSION: Final = 10
+VERSION: Final = 11
 """The version of the protocol. A manager refuses a peer that has another one: both come from one installation."""
 
 ENCODING: Final = "o200k_base"
 """The default encoding in which tokens are counted."""
+
+Name = Annotated[str, Meta(max_length=limits.FRAGMENT_ID_CHARS_MAX)]
+"""A name that is only looked up, so that it need not be valid."""
+
+ReadCount = Annotated[int, Meta(ge=1, le=limits.INDEX_READS_PER_REPORT_MAX)]
 
 RequestId = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
@@ -208,6 +216,16 @@ class SegmentsReleased(Message, frozen=True):
     segments: Annotated[tuple[int, ...], Meta(max_length=limits.RELEASED_PER_MESSAGE_MAX)]
 
 
+class ReadsReported(Message, frozen=True):
+    """Report reads that needed no request: project and id of each fragment, and how often it was read.
+
+    `misses` counts the reads of the session that became requests. A report has no number, and is never sent again.
+    """
+
+    reads: Annotated[tuple[tuple[Name, Name, ReadCount], ...], Meta(max_length=limits.INDEX_READS_PER_REPORT_MAX)]
+    misses: Annotated[int, Meta(ge=0)] = 0
+
+
 class Goodbye(Message, frozen=True):
     """End the session: its leases end now, without the grace that follows a lost connection."""
 
@@ -225,6 +243,7 @@ ClientMessage = (
     | FollowTasks
     | TasksReceived
     | SegmentsReleased
+    | ReadsReported
     | Goodbye
 )
 
@@ -263,6 +282,17 @@ class SegmentsRetired(Message, frozen=True):
     """Announce segments that no body is in any more: a peer should unmap them and say so."""
 
     segments: tuple[int, ...]
+
+
+class IndexOpened(Message, frozen=True):
+    """Announce the index of hot fragments: the segments of its slots and of its hash table, and the key of the hash.
+
+    The descriptors of the two segments come with this frame, in this order.
+    """
+
+    slots: SegmentInfo
+    cells: SegmentInfo
+    key: bytes
 
 
 class UploadGranted(Message, frozen=True):
@@ -392,20 +422,6 @@ class Response(Message, frozen=True):
     results: tuple[Result, ...]
 
 
-class MemoryUsage(Struct, frozen=True, array_like=True):
-    """The use of shared memory and disk by bodies, as `stepwell status` shows it."""
-
-    arena_bytes: int  # in segments, dead space included
-    arena_limit: int
-    live_bytes: int
-    segments: int
-    file_bytes: int  # of cold bodies, on disk
-    waiting: int  # bodies that do not have the form of their tier yet
-    retired_segments: int  # out of use, and still mapped by a peer
-    retired_bytes: int
-    catalogues: int
-
-
 class Status(Message, frozen=True):
     """Answer `AskStatus`: the figures that `stepwell status` shows."""
 
@@ -420,6 +436,7 @@ class Status(Message, frozen=True):
     evicted: int
     metrics: TierMetrics
     memory: MemoryUsage
+    index: IndexUsage
     encoding: str
     durability: str
     database: str | None
@@ -440,13 +457,14 @@ class ManagerEnded(Message, frozen=True):
     refusal: Refusal
 
 
-OutOfBand = SegmentsAdded | SegmentsRetired | ManagerEnded
+OutOfBand = SegmentsAdded | SegmentsRetired | IndexOpened | ManagerEnded
 """The messages that the manager sends between its answers, on every connection."""
 
 ManagerMessage = (
     Welcome
     | SegmentsAdded
     | SegmentsRetired
+    | IndexOpened
     | ManagerEnded
     | Response
     | UploadGranted

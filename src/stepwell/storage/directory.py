@@ -22,6 +22,7 @@ from stepwell import limits
 from stepwell.errors import StartFailed
 from stepwell.storage.mark import MARK
 from stepwell.storage.private_files import open_private, require_private_database, sync_directory
+from stepwell.storage.validity import VALIDITY
 from stepwell.text import quoted
 
 DATABASE: Final = "stepwell.sqlite"
@@ -32,6 +33,7 @@ _NEUTRAL: Final = frozenset(
         LOCK,
         *(f"{DATABASE}{suffix}" for suffix in ("-wal", "-shm", "-journal")),
         *(f"{MARK}{suffix}" for suffix in ("", ".new")),
+        VALIDITY,
         "lost+found",
         ".gitignore",
         ".gitkeep",

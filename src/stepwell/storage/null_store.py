@@ -39,6 +39,13 @@ class NullStore:
     def sync_mark(self) -> None:
         """Do nothing: there is no commit that could be lost."""
 
+    @property
+    def predecessor_valid_until_ns(self) -> int:
+        return 0
+
+    def note_validity(self, until_ns: int) -> None:
+        """Do nothing: no other manager continues this state."""
+
     def start_writing(self) -> None:
         """Do nothing: there is nothing to write."""
 

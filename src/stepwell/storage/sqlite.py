@@ -105,6 +105,15 @@ class SqliteStore:
         stored, self._stored = self._stored, None
         return stored
 
+    @property
+    def predecessor_valid_until_ns(self) -> int:
+        """The time up to which clients may read what the manager before has published."""
+        return self._files.read_validity()
+
+    def note_validity(self, until_ns: int) -> None:
+        """Write down up to when clients may read what this manager publishes. Raise `OSError` if it fails."""
+        self._files.write_validity(until_ns)
+
     def start_writing(self) -> None:
         """Commit the transaction of the start, release the read-only guard, write the mark and sync the directory.
 

@@ -161,6 +161,18 @@ class Store(Protocol):
         """Flush the note of the latest commit, by which a loss of commits is noticed. Raise `StoreFailed` if not."""
         ...
 
+    @property
+    def predecessor_valid_until_ns(self) -> int:
+        """The time up to which clients may read what the manager before has published; 0 if there was none."""
+        ...
+
+    def note_validity(self, until_ns: int) -> None:
+        """Write down up to when clients may read what this manager publishes, for the manager after it.
+
+        Raise `OSError` if that is not possible: then they may not.
+        """
+        ...
+
     def start_writing(self) -> None:
         """Begin to write, after the loaded state was found to be consistent."""
         ...

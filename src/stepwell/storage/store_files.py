@@ -13,6 +13,7 @@ from stepwell.storage.directory import DataDirectory
 from stepwell.storage.loss import find_mark
 from stepwell.storage.mark import Mark, MarkFile
 from stepwell.storage.sql import Database
+from stepwell.storage.validity import ValidityFile
 
 
 class StoreFiles:
@@ -21,6 +22,7 @@ class StoreFiles:
     def __init__(self, directory: DataDirectory) -> None:
         self._directory = directory
         self._mark: MarkFile | None = None
+        self._validity = ValidityFile(directory.path)
         self._inode: tuple[int, int] | None = None
 
     @property
@@ -65,6 +67,14 @@ class StoreFiles:
         assert self._mark is not None
         self._mark.sync()
 
+    def read_validity(self) -> int:
+        """Return the time up to which clients may read what the manager before has published (see `validity`)."""
+        return self._validity.found
+
+    def write_validity(self, until_ns: int) -> None:
+        """Write the time up to which clients may read what this manager publishes."""
+        self._validity.write(until_ns)
+
     def are_present(self) -> bool:
         """Return True if database and mark are still the files at their paths."""
         assert self._mark is not None
@@ -74,6 +84,7 @@ class StoreFiles:
         """Close the mark, and release the lock of the directory."""
         if self._mark is not None:
             self._mark.close()
+        self._validity.close()
         self._directory.close()
 
     def _find_inode(self) -> tuple[int, int] | None:

@@ -84,11 +84,10 @@ class ManagerClock(state_owner.StateClock):
     def __init__(self, clock: Clock, latest_ms: int) -> None:
         super().__init__(latest_ms)
         self._clock = clock
-        self._latest_ms = latest_ms
 
     def now_ms(self) -> int:
-        self._latest_ms = max(self._latest_ms, self._clock.now_ms())
-        return self._latest_ms
+        self.latest_ms = max(self.latest_ms, self._clock.now_ms())
+        return self.latest_ms
 
     def now_s(self) -> float:
         return self._clock.now_s()

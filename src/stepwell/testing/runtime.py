@@ -52,6 +52,7 @@ class LocalRuntime:
     - `strategies`: offered besides the built-in and installed ones.
     - `workers`: 1, or 0 for none. The worker is a thread of this process that starts with the first task, and runs one
       task at a time.
+    - `read_index`: clients read hot fragments without a request. A fault that is armed for reads needs False.
     - `faults`: the faults that a test can arm.
 
     The process that made it owns it: a forked child cannot close it, and it cannot be pickled.
@@ -66,6 +67,7 @@ class LocalRuntime:
         strategies: Iterable[object] = (),
         workers: int = 1,
         encoding: str | None = None,
+        read_index: bool = True,
         log_level: LogLevel = LogLevel.WARNING,
     ) -> None:
         if workers not in {0, 1}:
@@ -99,6 +101,7 @@ class LocalRuntime:
             log_level=log_level,
             data_dir=None if data_dir is None else str(Path(data_dir).absolute()),
             durability=Durability.PROCESS,
+            read_index=read_index,
         )
         self._thread = threading.Thread(target=self._run, name="stepwell-local-manager", daemon=True)
         self._thread.start()
@@ -214,6 +217,7 @@ class LocalRuntime:
             requests = stack.enter_context(opened(settings, self._log, clock))
             loop = LocalLoop(self._listener, requests, self._mailbox, self.faults, self._log)
             stack.callback(loop.close)
+            stack.callback(requests.owner.index.invalidate)  # so that the manager after a kill need not wait
             loop.faulty_replies.ensure_worker = self._ensure_worker
             # They have joined an earlier manager, even if they do not know yet that it died.
             for worker in self._workers:

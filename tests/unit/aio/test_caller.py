@@ -107,7 +107,7 @@ def test_memory_that_is_let_go_of_is_reported(kept: str, project: str, tmp_path:
         link.interrupt()
         await until(lambda: link.error)
         with pytest.raises(sw.RuntimeLost):
-            client._channel.blocking_channel.report_released(link)
+            client._channel.blocking_channel.report(link)
         assert mappings.released
 
     with_client(main, kept, project)

@@ -81,6 +81,15 @@ class method(Generic[P, R]):  # noqa: N801 - it is used as a decorator, like `pr
         self._name = build.__name__
         self.__doc__ = build.__doc__
         self._signature = _public_signature(build)
+        self._shortcut: Callable[Concatenate[Service, P], R | None] | None = None
+
+    def shortcut(self, find: Callable[Concatenate[T, P], R | None]) -> Callable[Concatenate[T, P], R | None]:
+        """Register a function that may know the result without a request; None means that the manager is asked.
+
+        A batch and a transaction do not use it: what is inside takes effect there, in order.
+        """
+        self._shortcut = cast("Callable[Concatenate[Service, P], R | None]", find)
+        return find
 
     @overload
     def __get__(self, service: None, owner: type) -> Self: ...
@@ -96,7 +105,7 @@ class method(Generic[P, R]):  # noqa: N801 - it is used as a decorator, like `pr
     ) -> Self | Callable[P, R] | Callable[P, Pending[R]] | Callable[P, Coroutine[object, None, R]]:
         if service is None:
             return self
-        build = self.call
+        build, shortcut = self.call, self._shortcut
         if isinstance(service, BufferedService):
             buffer = service.buffer
 
@@ -108,12 +117,16 @@ class method(Generic[P, R]):  # noqa: N801 - it is used as a decorator, like `pr
             caller = service.caller
 
             async def awaited(*args: P.args, **kwargs: P.kwargs) -> R:
+                if shortcut is not None and (found := shortcut(service, *args, **kwargs)) is not None:
+                    return found
                 return await caller.perform(functools.partial(build, service, *args, **kwargs), args)
 
             return self._bind(service, awaited)
         perform = service.session.perform
 
         def blocking(*args: P.args, **kwargs: P.kwargs) -> R:
+            if shortcut is not None and (found := shortcut(service, *args, **kwargs)) is not None:
+                return found
             return perform(build(service, *args, **kwargs))
 
         return self._bind(service, blocking)

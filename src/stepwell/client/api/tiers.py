@@ -6,7 +6,7 @@ other sessions do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from stepwell import limits
 from stepwell.client.api.fragments import StoredFragment, body_bytes
@@ -74,7 +74,11 @@ class TierCalls(Service):
 
     @method
     def get(self, fragment_id: str, *, project: str | None = None) -> Call[StoredFragment]:
-        """Return a fragment. A read is an access: enough of them promote the fragment one tier, in the same step."""
+        """Return a fragment. A read is an access: enough of them promote the fragment one tier, in the same step.
+
+        A hot fragment is mostly read from shared memory, without a request. Its access counts a moment later: with the
+        next request of this session.
+        """
         return Call(GetFragment(self.session.project_or_default(project), fragment_id), self._stored)
 
     @method
@@ -92,7 +96,34 @@ class TierCalls(Service):
         reply = answered.reply
         digest = reply.row.digest
         stored, handle = self.session.bodies.find(digest, answered.handles[digest])
+        self.session.reads.index.note_answer(reply.row.key, reply.last_accessed_ms, reply.access_count)
         return StoredFragment(reply.row, handle, stored, reply.last_accessed_ms, reply.access_count)
+
+    @get.shortcut
+    def get_indexed(self, fragment_id: str, *, project: str | None = None) -> StoredFragment | None:
+        """Return a hot fragment from shared memory, or None if the manager has to be asked."""
+        return self._find_indexed(fragment_id, project, is_access=True)
+
+    @peek.shortcut
+    def peek_indexed(self, fragment_id: str, *, project: str | None = None) -> StoredFragment | None:
+        """Do as `get_indexed`, without an access."""
+        return self._find_indexed(fragment_id, project, is_access=False)
+
+    def _find_indexed(self, fragment_id: str, project: str | None, *, is_access: bool) -> StoredFragment | None:
+        """Find a fragment in the index, and its body. The body cannot change, so that it is looked for last."""
+        session = self.session
+        found = session.reads.find(session.project_or_default(project), fragment_id)
+        if found is None or (stored := session.reads.body_of(found)) is None:
+            return None
+        if is_access:
+            session.reads.count(found)
+        return StoredFragment(found.row, found.handle, stored, found.last_accessed_ms, found.access_count)
+
+    @contains.shortcut
+    def contains_indexed(self, fragment_id: str, *, project: str | None = None) -> bool | None:
+        """Return True if a fragment is in the index, or None if the manager has to be asked."""
+        found = self.session.reads.find(self.session.project_or_default(project), fragment_id)
+        return None if found is None else True
 
     @method
     def promote(self, fragment_id: str, *, project: str | None = None) -> Call[FragmentPlaced]:
@@ -185,6 +216,9 @@ class ContextTierService(TierCalls, BlockingService):
     There is no lock. Each call is a request to the manager, the only process that changes tiers, and takes effect there
     in one step (insertion and budget included), in one total order with the calls of all other sessions. Results are
     immutable values; only the manager holds a live fragment.
+
+    Reads of hot fragments are looked up in shared memory and need no request, unless the session has reads to report
+    (see `client.session.indexed_reads`). They return what was committed at some moment during the call.
     """
 
     def store_many(self, fragments: Iterable[Fragment], *, tier: Tier = Tier.HOT) -> Sequence[FragmentPlaced]:
@@ -199,11 +233,12 @@ class ContextTierService(TierCalls, BlockingService):
     def get_many(self, fragment_ids: Iterable[str], *, project: str | None = None) -> dict[str, StoredFragment]:
         """Return many fragments by id, read in several frames; not atomic. Missing fragments are left out."""
         reading = BulkRead(fragment_ids)
+        reading.find_indexed(lambda each: self.get_indexed(each, project=project))
         build = TierCalls.get.call
         while reading.remaining:
             groups = ([build(self, each, project=project) for each in chunk] for chunk in reading.chunks())
             reading.add([*self.session.perform_many(groups)])
-        return reading.found
+        return reading.in_order()
 
     def scoped(
         self,
@@ -234,8 +269,19 @@ class BulkRead:
     def __init__(self, fragment_ids: Iterable[str]) -> None:
         if isinstance(fragment_ids, str):
             raise InvalidArgument(f"get_many takes a sequence of ids: give [{fragment_ids!r}]")
-        self.remaining: Sequence[str] = [*dict.fromkeys(fragment_ids)]
+        self._wanted: Sequence[str] = [*dict.fromkeys(fragment_ids)]
+        self.remaining = self._wanted
         self.found: dict[str, StoredFragment] = {}
+
+    def find_indexed(self, find: Callable[[str], StoredFragment | None]) -> None:
+        """Read what needs no request. The rest remains."""
+        found = {each: fragment for each in self._wanted if (fragment := find(each)) is not None}
+        self.found, self.remaining = found, [each for each in self._wanted if each not in found]
+
+    def in_order(self) -> dict[str, StoredFragment]:
+        """Return the fragments that were found, in the order in which they were asked for."""
+        found = self.found
+        return {each: found[each] for each in self._wanted if each in found}
 
     def chunks(self) -> Iterator[Sequence[str]]:
         """Yield the remaining ids in groups for one frame each."""

@@ -1,7 +1,7 @@
 """`Channel`: delivers messages to the manager and returns their answers, across broken connections.
 
 It is the blocking driver of `session_rules.SessionRules` and `delivery.Delivery`: they decide, and the channel sends,
-receives and waits. Its methods that do not wait (`observe`, `report_released`, …) serve the asynchronous channel of
+receives and waits. Its methods that do not wait (`observe`, `report`, …) serve the asynchronous channel of
 `stepwell.aio` too.
 """
 
@@ -24,6 +24,7 @@ from stepwell.client.session.delivery import (
     require_not_rejected,
 )
 from stepwell.client.session.environment import SYSTEM, Environment
+from stepwell.client.session.indexed_reads import IndexedReads
 from stepwell.client.session.session_rules import Observation, SessionRules, Unreachable
 from stepwell.domain.checks import check
 from stepwell.errors import InvalidArgument, OutcomeUnknown, RuntimeLost, StepwellError
@@ -61,7 +62,8 @@ class Channel:
         self.mappings = Mappings()
         check(Hello(VERSION, "new", projects))
         self.rules = SessionRules(address, projects, environment.new_id())
-        self.connections = ConnectionPool(self.rules, self.mappings, environment)
+        self.reads = IndexedReads(self.mappings, projects)
+        self.connections = ConnectionPool(self.rules, self.mappings, self.reads, environment)
         # Returns True while the program that started the manager would restart it; None if that program is unknown.
         self.is_supervised: Callable[[], bool] | None = None
         self._after_fork: list[Callable[[], None]] = []
@@ -72,6 +74,7 @@ class Channel:
         self.connections.in_forked_child()
         self.rules.in_forked_child(self.environment.new_id())
         self.mappings.clear()
+        self.reads.in_forked_child()
         for callback in self._after_fork:
             callback()
 
@@ -148,7 +151,7 @@ class Channel:
         while True:
             connection = self.acquire(delivery)
             try:
-                if delivery.uploads or self.mappings.released:
+                if delivery.uploads or self.mappings.released or self.reads.reads:
                     self.send_preliminaries(connection, delivery)
                 answer = connection.exchange(delivery.message())
             except (RuntimeLost, OutcomeUnknown) as error:
@@ -212,8 +215,8 @@ class Channel:
         Delivery(self.rules).give_up(error, self.observe()).raise_error()
 
     def send_preliminaries(self, connection: PooledConnection, delivery: Delivery) -> None:
-        """Send the messages that precede a request: released segments, and the bodies that the request refers to."""
-        self.report_released(connection)
+        """Send the messages that precede a request: released segments, reads, and the bodies that it refers to."""
+        self.report(connection)
         for offer, body in delivery.offers():
             if is_granted(connection.exchange(offer)):
                 try:
@@ -222,8 +225,10 @@ class Channel:
                     require_not_rejected(connection.receive_rejection(gone))
                     raise
 
-    def report_released(self, connection: Sends) -> None:
-        """Tell the manager which segments this process has unmapped."""
+    def report(self, connection: Sends) -> None:
+        """Tell the manager which segments this process has unmapped, and what it has read without a request."""
+        while (report := self.reads.pop_report()) is not None:
+            connection.send(report)
         if self.mappings.released:
             released = self.mappings.pop_released()
             try:
@@ -233,8 +238,9 @@ class Channel:
                 raise
 
     def close(self, *, holds_leases: bool = False) -> None:
-        """End the session and unmap its shared memory."""
-        self.connections.close(holds_leases=holds_leases)
+        """End the session and unmap its shared memory. Reads that are not reported yet are, if a connection is idle."""
+        self.reads.close()
+        self.connections.close(holds_leases=holds_leases, report=self.report)
         self.mappings.close()
 
 

@@ -10,16 +10,19 @@ import contextlib
 import os
 import socket
 import threading
+from collections.abc import Callable
 from typing import assert_never
 
 from stepwell import limits
 from stepwell.client.session.environment import Environment
+from stepwell.client.session.indexed_reads import IndexedReads
 from stepwell.client.session.session_rules import SessionConnection, SessionRules, Unreachable
 from stepwell.errors import HistoryLost, RuntimeLost, StepwellError
 from stepwell.memory.reader.mappings import Mappings
 from stepwell.protocol.messages import (
     Goodbye,
     Hello,
+    IndexOpened,
     ManagerEnded,
     ManagerMessage,
     OutOfBand,
@@ -49,9 +52,10 @@ class ConnectionPool:
     time dial and say Hello, so that many threads do not all dial a manager that is away.
     """
 
-    def __init__(self, rules: SessionRules, mappings: Mappings, environment: Environment) -> None:
+    def __init__(self, rules: SessionRules, mappings: Mappings, reads: IndexedReads, environment: Environment) -> None:
         self._rules = rules
         self._mappings = mappings
+        self._reads = reads
         self._environment = environment
         self._begin()
 
@@ -146,8 +150,10 @@ class ConnectionPool:
         """Wait for at most `seconds`, and return True if the pool is closed by then."""
         return self._closed.wait(seconds)
 
-    def close(self, *, holds_leases: bool) -> None:
+    def close(self, *, holds_leases: bool, report: Callable[[PooledConnection], None]) -> None:
         """Say goodbye, which ends the session and its leases, and close all idle connections.
+
+        `report` tells the manager, on one of them, what the session has read and not reported yet.
 
         Calls that are running keep their connections, and close them when they end. A Hello that hangs is interrupted,
         because closing must not wait for a manager that does not answer. If no connection is left but the session holds
@@ -168,6 +174,9 @@ class ConnectionPool:
             greeted.interrupt()
         if is_cut_off and holds_leases:
             idle += self._connect_for_goodbye()
+        if idle:
+            with contextlib.suppress(RuntimeLost):
+                report(idle[0])
         for connection in idle:
             _say_goodbye(connection)
 
@@ -230,6 +239,7 @@ class ConnectionPool:
         """Enter a connection whose Hello was answered, or raise `Unreachable`. Any thread may call it."""
         welcome = self._rules.welcomed(connection, answer)
         self._mappings.retain_only(welcome.segments)
+        self._reads.index.close_unmapped()
 
     def on_out_of_band(self, connection: FrameSocket, message: OutOfBand) -> None:
         """Map the segments that the manager adds, release the ones that it retires, and note why it ends.
@@ -248,6 +258,9 @@ class ConnectionPool:
                         os.close(descriptor)
             case SegmentsRetired():
                 self._mappings.retire(message.segments)
+                self._reads.index.close_unmapped()
+            case IndexOpened():
+                self._reads.open(message, connection.take_descriptors(2))
             case ManagerEnded():
                 raise self._rules.manager_ended(message.refusal)
             case _:

@@ -52,6 +52,7 @@ class Session:
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self.bodies = BodyReader(channel)
+        self.reads = channel.reads
         self.leases = channel.rules.leases
 
     def __reduce__(self) -> tuple[object, ...]:

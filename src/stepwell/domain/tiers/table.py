@@ -342,6 +342,22 @@ class FragmentTable:
         self._tiers[row.tier].lru.touch(entry)
         self._projects[row.project].tiers[row.tier].lru.touch(entry)
 
+    def count_reads(self, entry: FragmentEntry, count: int, now_ms: int) -> None:
+        """Count reads of an entry that were made while it was hot.
+
+        If it is hot still, it becomes the most recently used. Otherwise the reads belong to the time before it moved:
+        they do not count towards a promotion.
+        """
+        if entry.row.tier is HOT:
+            self.touch(entry, now_ms)
+            entry.accesses_since_move += count - 1
+            entry.access_count += count - 1
+            return
+        entry.access_count += count
+        entry.last_accessed_ms = now_ms
+        if self._read is not None:
+            self._read[entry.row.key] = None
+
     def start_tracking_reads(self) -> None:
         """Remember from now on which entries are read, for `drain_read_entries`."""
         self._read = {}

@@ -115,6 +115,10 @@ class Mappings:
         offset = handle.offset
         return self._view(handle.segment)[offset : offset + handle.stored]
 
+    def has_all(self, numbers: Iterable[int]) -> bool:
+        """Return True if all of these segments are mapped."""
+        return all(number in self._mapped for number in numbers)
+
     def segment(self, number: int) -> memoryview:
         """Return all of a segment. The caller releases it."""
         return memoryview(self._view(number))

@@ -2,12 +2,13 @@
 
 A bound that a user may want to move is a default here and a field of a configuration Struct elsewhere.
 The relations that the code relies on are asserted at the bottom, so that no edit can break them unnoticed.
+The bounds of shared memory are in `limits.memory`, and are used as `limits.NAME` like all others.
 """
 
 from typing import Final
 
-KIB: Final = 1024
-MIB: Final = 1024 * KIB
+from stepwell.limits.memory import *
+from stepwell.limits.units import KIB, MIB
 
 # Messages. The manager holds a whole frame in memory, once for each peer that is sending one.
 FRAME_BYTES_MAX: Final = 16 * MIB
@@ -405,41 +406,6 @@ RESTARTS_MAX: Final = 5  # deaths of a manager within `RESTARTS_SECONDS` after w
 RESTARTS_SECONDS: Final = 60.0
 RESTART_PAUSE_SECONDS: Final = 0.1  # the pause before the second restart; it doubles with each further one
 
-# Shared memory.
-SEGMENT_BYTES_MAX: Final = 16 * MIB  # a segment that bodies share; a larger body has a segment of its own
-SEGMENT_BYTES_MIN: Final = 64 * KIB
-SEGMENTS_PER_ARENA: Final = 32  # a small arena has small segments, so that the unfilled one is a small part of it
-ALLOCATION_BYTES: Final = MIB  # allocated by the kernel in one call: about 0.3 ms
-PREPARED_BYTES_PER_TURN: Final = 4 * MIB  # memory of one upload that is allocated in one turn, before it is granted
-FILE_SEGMENT_BYTES: Final = 64 * MIB
-FILE_BYTES_MAX: Final = 16 * 1024 * MIB  # files of cold bodies, including dead space
-DESCRIPTORS_PER_FRAME_MAX: Final = 200  # the kernel passes at most 253 descriptors in one call
-DEAD_PERCENT_MAX: Final = 20  # dead bytes of all segments: past it, the segment with the most dead bytes is emptied
-WORK_BYTES_PER_SLICE: Final = 256 * KIB  # compressed, expanded or moved in one step of background work: about 1 ms
-WORK_SECONDS_PER_TURN: Final = 0.001
-QUEUE_SLICE_BODIES: Final = 1_000  # bodies that are taken from the queue of conversions at once
-WORK_SECONDS_MAX: Final = 0.01  # background work that a store without room waits for before it is refused
-PACKED_PERCENT_MAX: Final = 90  # a body whose compressed size is a larger share stays uncompressed
-BLOCKED_RETRY_SECONDS: Final = 5.0  # conversions that found no room are tried again after this time
-PRESSED_PERCENT: Final = 75  # of the arena: past it, background work runs between busy turns too, not only in idle ones
-UPLOADS_PERCENT_MAX: Final = 50  # of the arena, for all uploads in progress, unless all are from one peer
-MOVED_BODY_ATTEMPTS_MAX: Final = 100  # attempts to read a body or a catalogue that the manager moves after each answer
-UPLOADS_PER_REQUEST_MAX: Final = 1_000
-UPLOAD_SECONDS_MAX: Final = 60.0  # from the grant of an upload to its last byte
-GRANT_SECONDS_MAX: Final = 30.0  # an offered upload waits this long for room
-MAPPED_MAX: Final = 5_000  # segments that a client reports as mapped: so many fit into a greeting
-RELEASED_PER_MESSAGE_MAX: Final = 1_000
-RETIRED_REMEMBERED: Final = 4_096  # retired segments that a client remembers, so that a late descriptor maps none again
-RETIRED_BYTES_MAX: Final = 1024 * MIB  # retired segments that a client still maps
-CATALOGUE_SEGMENT_BYTES_MIN: Final = 64 * KIB
-CATALOGUE_SEGMENT_BYTES_MAX: Final = 4 * MIB
-CATALOGUE_ROWS_PER_SLICE: Final = 500  # rows that are listed between two turns: about 1 ms
-CATALOGUE_DROP_SECONDS: Final = 1.0  # a catalogue that was used within this time is not dropped to make room for a body
-CATALOGUES_MAX: Final = 256  # projects with a catalogue: past it, the least recently requested one is dropped
-CATALOGUE_RECORDS_MIN: Final = 4_096  # stale records that a catalogue may have, however small its project is
-CATALOGUE_IDLE_SECONDS: Final = 600.0  # without a request: then a catalogue is dropped, and built again on demand
-VIEW_STATES_PER_PROJECT_MAX: Final = 4  # replayed states that a client caches, for readers of slightly older views
-
 assert STREAM_COMMANDS * INLINE_BODY_BYTES_MAX < FRAME_BYTES_MAX, "a stream's inline bodies are one frame"
 assert REPLY_BYTES_MAX + 2 * INLINE_BODY_BYTES_MAX + 4 * METADATA_BYTES_MAX < FRAME_BYTES_MAX - MIB, (
     "a stream closes a frame past this size, and one more store or change still fits"
@@ -490,3 +456,7 @@ assert EVENTS_BUFFERED <= EVENTS_KEPT, "events that are in memory are in the sto
 assert REQUESTS_IN_FLIGHT_MAX + UPLOADING_CONNECTIONS_MAX + CONNECTIONS_PER_CLIENT_MAX < REPLIES_REMEMBERED_MAX, (
     "every request that is in flight when a connection breaks can be sent again"
 )
+assert INDEX_REPORT_MS * 2 <= INDEX_VALID_MS, (
+    "a client that reads causes a turn before the index expires"
+)
+assert INDEX_READS_MAX <= INDEX_READS_PER_REPORT_MAX, "the reads of a session are mostly one report"

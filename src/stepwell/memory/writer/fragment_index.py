@@ -1,0 +1,358 @@
+"""The fragment index, as the manager writes it: hot fragments in a table that clients read without a request.
+
+`protocol.fragment_index` describes the table. Here is what the manager decides:
+
+- *What is in it.* A hot fragment whose body is raw in shared memory. A fragment that a client has asked for is entered
+  in the same turn; all others follow in idle moments. So a store of a new fragment costs nothing here.
+- *When it changes.* What changes in a turn is noted, and `publish` writes it after the commit of the turn and before
+  its replies, all between one odd and the next even sequence number. A fragment that is no longer hot leaves the index
+  in the same way.
+- *Bodies that are moved.* A record may name the old place of a body. That is right as long as a client has the old
+  segment mapped, because bytes never change. Otherwise the client asks, and the record is written anew.
+
+Want of memory never fails a command: the fragment is then not in the index.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from array import array
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from itertools import islice
+from typing import Final
+
+from stepwell import limits
+from stepwell.domain.tiers.model import HOT, FragmentRow
+from stepwell.domain.tiers.table import FragmentTable, Key
+from stepwell.memory.writer.body_store import BodyStore
+from stepwell.memory.writer.index_cells import IndexCells
+from stepwell.memory.writer.index_slots import IndexSlots
+from stepwell.memory.writer.segments import MemorySegment
+from stepwell.protocol.fragment_index import (
+    BUCKET,
+    BUCKET_CELLS,
+    CELLS,
+    CHAIN_SLOTS_MAX,
+    KEY_BYTES,
+    NOW_MS,
+    PAYLOAD_BYTES,
+    SEQUENCE,
+    SLOT_BYTES,
+    VALID_UNTIL,
+    IndexRecord,
+    encode_record,
+    hash_of,
+)
+from stepwell.protocol.handles import Handle
+
+_VALID_NS: Final = limits.INDEX_VALID_MS * 1_000_000
+_RENEWAL_NS: Final = _VALID_NS // 10  # a turn within this time of the last renewal renews nothing
+_NO_SLOTS: Final[dict[str, int]] = {}
+
+
+class FragmentIndex:
+    """The index of one manager. The state owner creates it; only the manager's thread uses it.
+
+    It has no memory until the first fragment is asked for. `on_valid` is told up to when the index may be read, before
+    readers are, and 0 when they may not read it any more: the next manager waits for that time.
+
+    A fragment that has changed is in `_changed` until the next `publish`. `_places` has the slot of each fragment in
+    the index, by project and id; `_handles` and `_hashes` have the place of the body and the hash, by slot. While a
+    larger hash table is being filled, `_successor` has it, and all slots before `_copied` are in it.
+    """
+
+    def __init__(
+        self,
+        fragments: FragmentTable,
+        bodies: BodyStore,
+        *,
+        on_valid: Callable[[int], None],
+        make_segment: Callable[[int, int], MemorySegment] = MemorySegment,
+    ) -> None:
+        self._fragments = fragments
+        self._bodies = bodies
+        self._on_valid = on_valid
+        self._make_segment = make_segment
+        self.key = secrets.token_bytes(KEY_BYTES)  # of the hash
+        self._slots: IndexSlots | None = None
+        self._cells: IndexCells | None = None
+        self._successor: IndexCells | None = None
+        self._copied = 1
+        self._places: dict[str, dict[str, int]] = {}
+        self._handles: dict[int, Handle] = {}
+        self._hashes = array("Q", [0])
+        self._changed: dict[Key, None] = {}
+        # Projects with fragments that idle moments have not come to, each with the serial before the first of them.
+        self._unfilled: dict[str, int] = {}
+        self._retired: list[MemorySegment] = []
+        self._renew_at_ns = 0
+        self.is_disabled = False  # by the settings, or because there is no memory or no file for it
+
+    def __bool__(self) -> bool:
+        """True if the index is open, so that changes have to be noted."""
+        return self._slots is not None
+
+    def __len__(self) -> int:
+        """The number of fragments in the index."""
+        return len(self._handles)
+
+    @property
+    def segments(self) -> tuple[MemorySegment, ...]:
+        """The segments that clients map: that of the slots and that of the hash table, or none if it is not open."""
+        if self._slots is None or self._cells is None:
+            return ()
+        return self._slots.segment, self._cells.segment
+
+    @property
+    def bytes_taken(self) -> int:
+        """The bytes of memory that the index takes."""
+        return sum(segment.allocated for segment in (*self.segments, *self._retired))
+
+    # What happened in the turn.
+
+    def note(self, row: FragmentRow) -> None:
+        """Note that a fragment has changed. Only one that is in the index matters."""
+        if row.fragment_id in self._places.get(row.project, _NO_SLOTS):
+            self._changed[row.key] = None
+
+    def note_created(self, row: FragmentRow) -> None:
+        """Note that a fragment is new. It is entered when the manager is idle."""
+        self._unfilled.setdefault(row.project, row.serial - 1)
+
+    def note_read(self, row: FragmentRow, handle: Handle) -> None:
+        """Note that a client has asked for a hot fragment, so that the next reader need not.
+
+        One that is in the index with the same place is left as it is.
+        """
+        if self.is_disabled:
+            return
+        slot = self._places.get(row.project, _NO_SLOTS).get(row.fragment_id)
+        if slot is None or self._handles[slot] is not handle:
+            self._changed[row.key] = None
+
+    def publish(self, now_ms: int) -> None:
+        """Show readers the state after the commit of a turn, and let them read it for a while."""
+        slots = self._slots
+        if slots is None:
+            if not self._changed or not self._open():
+                return
+            slots = self._slots
+            assert slots is not None
+        words = slots.words
+        if self._changed or self._is_copied:
+            records = [(key, self._record(key)) for key in self._changed]
+            self._changed.clear()
+            words[SEQUENCE] += 1  # an exception below leaves it odd, so that no client reads what is half written
+            for key, record in records:
+                self._enter(slots, key, record)
+            self._exchange_cells(words)
+            words[SEQUENCE] += 1
+        words[NOW_MS] = now_ms
+        now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        if now_ns >= self._renew_at_ns or not words[VALID_UNTIL]:
+            self._renew(words, now_ns)
+
+    def _renew(self, words: memoryview, now_ns: int) -> None:
+        """Let clients read for another period. The next manager has to know of it first, or they may not."""
+        self._renew_at_ns = now_ns + _RENEWAL_NS
+        try:
+            self._on_valid(now_ns + _VALID_NS)
+        except OSError:
+            words[VALID_UNTIL] = 0
+        else:
+            words[VALID_UNTIL] = now_ns + _VALID_NS
+
+    def invalidate(self) -> None:
+        """Let no reader use the index any more, because the manager ends."""
+        if self._slots is not None:
+            self._slots.words[VALID_UNTIL] = 0
+            with suppress(OSError):
+                self._on_valid(0)
+
+    def work(self) -> bool:
+        """Do a slice of work for an idle moment: enter some fragments, or copy some cells. Return True if any was done.
+
+        The fragments are in the index after the next `publish`.
+        """
+        if self._slots is None or self._cells is None:
+            return False
+        if self._successor is not None and not self._is_copied:
+            self._copy_cells(self._successor)
+            return True
+        return self._fill()
+
+    def close_retired(self) -> list[tuple[int, int]]:
+        """Close the segments that were replaced, and return their numbers and sizes."""
+        gone = [(segment.number, segment.size) for segment in self._retired]
+        for segment in self._retired:
+            segment.close()
+        self._retired.clear()
+        return gone
+
+    def close(self) -> None:
+        """Release all memory. Readers keep what they have mapped, up to the end of its validity."""
+        self.close_retired()
+        for cells in (self._cells, self._successor):
+            if cells is not None:
+                cells.close()
+        if self._slots is not None:
+            self._slots.close()
+        self._slots = self._cells = self._successor = None
+
+    def _open(self) -> bool:
+        """Create the segments. Without memory for them there is no index, and every read is a request."""
+        with ExitStack() as undo:
+            try:
+                slots = IndexSlots(self._new_segment((limits.INDEX_SLOTS_MAX + 1) * SLOT_BYTES))
+                undo.callback(slots.close)
+                cells = IndexCells(self._new_segment(_cells_bytes(limits.INDEX_CELLS_MIN)))
+                undo.callback(cells.close)
+                slots.prepare()
+                cells.prepare()
+            except (OSError, MemoryError):
+                self.is_disabled = True
+                self._changed.clear()
+                return False
+            undo.pop_all()
+        self._slots, self._cells = slots, cells
+        slots.words[CELLS] = cells.segment.number
+        self._unfilled = dict.fromkeys(self._fragments.projects_after(""), 0)
+        return True
+
+    def _new_segment(self, size: int) -> MemorySegment:
+        return self._make_segment(next(self._bodies.numbers), size)
+
+    def _record(self, key: Key) -> bytes | None:
+        """Return the record of a fragment, or None if it cannot be in the index."""
+        entry = self._fragments.find(*key)
+        if entry is None or entry.row.tier is not HOT:
+            return None
+        handle = self._bodies.handles[entry.row.digest]
+        if not self._is_readable(handle):
+            return None
+        record = encode_record(IndexRecord(entry.row, handle, entry.last_accessed_ms, entry.access_count))
+        return record if len(record) <= CHAIN_SLOTS_MAX * PAYLOAD_BYTES else None
+
+    def _enter(self, slots: IndexSlots, key: Key, record: bytes | None) -> None:
+        """Write the record of a fragment, or remove the fragment from the index."""
+        project, fragment_id = key
+        places = self._places.get(project)
+        slot = places.get(fragment_id) if places else None
+        if record is None:
+            if slot is not None:
+                self._remove(slots, key, slot)
+            return
+        if slot is None:
+            slot = self._add(slots, key)
+        if slot is not None:
+            entry = self._fragments.find(*key)
+            assert entry is not None
+            self._handles[slot] = self._bodies.handles[entry.row.digest]
+            if not slots.write(slot, record):
+                self._remove(slots, key, slot)
+
+    def _add(self, slots: IndexSlots, key: Key) -> int | None:
+        """Give a fragment a slot and a cell, and return the slot, or None if there is no room."""
+        assert self._cells is not None
+        slot = slots.allocate()
+        if slot is None:
+            return None
+        hashed = hash_of(self.key, *key)
+        if not self._cells.add(hashed, slot):
+            slots.free(slot)
+            self._grow()
+            return None
+        if self._cells.count * 100 > limits.INDEX_CELLS_PERCENT_MAX * self._cells.capacity:
+            self._grow()
+        while len(self._hashes) <= slot:
+            self._hashes.append(0)
+        self._hashes[slot] = hashed
+        if self._successor is not None and slot < self._copied:
+            self._successor.add(hashed, slot)
+        self._places.setdefault(key[0], {})[key[1]] = slot
+        return slot
+
+    def _remove(self, slots: IndexSlots, key: Key, slot: int) -> None:
+        """Remove a fragment from the index."""
+        assert self._cells is not None
+        hashed = self._hashes[slot]
+        self._cells.remove(hashed, slot)
+        if self._successor is not None:
+            self._successor.remove(hashed, slot)
+        self._hashes[slot] = 0
+        self._handles.pop(slot, None)
+        slots.free(slot)
+        places = self._places[key[0]]
+        del places[key[1]]
+        if not places:
+            del self._places[key[0]]
+
+    def _is_readable(self, handle: Handle) -> bool:
+        """Return True if a body is raw and in memory. A hot one is, unless it has just been promoted."""
+        return not handle.is_packed and handle.segment in self._bodies.arena.segments
+
+    def _fill(self) -> bool:
+        """Enter some fragments that no client has asked for. Return True if there were any to look at."""
+        assert self._slots is not None
+        if not self._unfilled or self._slots.is_full:
+            return False
+        project, serial = next(iter(self._unfilled.items()))
+        entries = [*islice(self._fragments.created_after(project, serial), limits.INDEX_ROWS_PER_SLICE)]
+        if not entries:
+            del self._unfilled[project]
+            return True
+        self._unfilled[project] = entries[-1].row.serial
+        places = self._places.get(project, _NO_SLOTS)
+        for entry in entries:
+            if entry.row.tier is HOT and entry.row.fragment_id not in places:
+                self._changed[entry.row.key] = None
+        return True
+
+    # Growth.
+
+    def _grow(self) -> None:
+        """Begin to fill a larger hash table. It is used once all slots are in it."""
+        assert self._cells is not None
+        capacity = self._cells.capacity * limits.INDEX_GROWTH
+        if self._successor is not None or capacity > limits.INDEX_CELLS_MAX:
+            return
+        with suppress(OSError, MemoryError):
+            self._successor = IndexCells(self._new_segment(_cells_bytes(capacity)))
+            self._copied = 1
+
+    @property
+    def _is_copied(self) -> bool:
+        """True if the larger hash table has all slots."""
+        return self._successor is not None and self._copied >= len(self._hashes)
+
+    def _copy_cells(self, successor: IndexCells) -> None:
+        """Enter some slots into the larger hash table, once its memory is there. Without memory it is given up."""
+        try:
+            if not successor.prepare():
+                return
+        except OSError:
+            successor.close()
+            self._successor = None
+            return
+        end = min(len(self._hashes), self._copied + limits.INDEX_CELLS_PER_SLICE)
+        for slot in range(self._copied, end):
+            if hashed := self._hashes[slot]:
+                successor.add(hashed, slot)
+        self._copied = end
+
+    def _exchange_cells(self, words: memoryview) -> None:
+        """Use the larger hash table from now on, if it is complete."""
+        if self._successor is None or not self._is_copied:
+            return
+        assert self._cells is not None
+        self._cells.release()
+        self._retired.append(self._cells.segment)
+        self._cells, self._successor = self._successor, None
+        words[CELLS] = self._cells.segment.number
+
+
+def _cells_bytes(cells: int) -> int:
+    """Return the size of a hash table."""
+    return cells // BUCKET_CELLS * BUCKET.size

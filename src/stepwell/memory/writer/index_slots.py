@@ -1,0 +1,91 @@
+"""The slots of the fragment index, as the manager writes them (see `protocol.fragment_index`)."""
+
+from __future__ import annotations
+
+from stepwell import limits
+from stepwell.memory.writer.segments import MemorySegment
+from stepwell.protocol.fragment_index import (
+    LENGTH,
+    NEXT,
+    PAYLOAD,
+    PAYLOAD_BYTES,
+    SLOT_BYTES,
+    SLOT_WORDS,
+    STAMP,
+    WORD_BYTES,
+)
+
+
+class IndexSlots:
+    """The segment of slots: numbers that are free, and the words and bytes of those that are in use.
+
+    Its memory is allocated as it is needed; the segment is as large as the index can become.
+    """
+
+    def __init__(self, segment: MemorySegment) -> None:
+        self.segment = segment
+        self.words = segment.view.cast("Q")
+        self._free: list[int] = []
+        self.end = 1  # the first slot that was never used
+        self._stamp = 0
+
+    def prepare(self) -> None:
+        """Allocate memory for the header. Raise `OSError` if there is none."""
+        self.segment.allocate(SLOT_BYTES)
+
+    def allocate(self) -> int | None:
+        """Return the number of a free slot, or None if there is no memory for one."""
+        if self._free:
+            return self._free.pop()
+        end = (self.end + 1) * SLOT_BYTES
+        if self.is_full:
+            return None
+        try:
+            self.segment.allocate(end)
+        except OSError:
+            return None
+        self.end += 1
+        return self.end - 1
+
+    def free(self, slot: int) -> None:
+        """Free a slot and those in which its record goes on."""
+        words = self.words
+        words[slot * SLOT_WORDS + STAMP] = 0
+        while slot:
+            self._free.append(slot)
+            at = slot * SLOT_WORDS + NEXT
+            slot, words[at] = words[at], 0
+
+    def write(self, slot: int, record: bytes) -> bool:
+        """Write a record into a slot, whose former record is gone, and into further ones if it is long.
+
+        Return False if there is no memory for these.
+        """
+        words, at = self.words, slot * SLOT_WORDS
+        if further := words[at + NEXT]:
+            words[at + NEXT] = 0
+            self.free(further)
+        self._stamp += 1
+        words[at + STAMP] = self._stamp
+        words[at + LENGTH] = len(record)
+        for start in range(0, len(record), PAYLOAD_BYTES):
+            if start:
+                following = self.allocate()
+                if following is None:
+                    return False
+                words[at + NEXT] = following
+                at = following * SLOT_WORDS
+            part = record[start : start + PAYLOAD_BYTES]
+            offset = at * WORD_BYTES + PAYLOAD
+            self.segment.view[offset : offset + len(part)] = part
+        return True
+
+    @property
+    def is_full(self) -> bool:
+        """True if no slot is free, as far as the size of the segment says."""
+        return not self._free and self.end > limits.INDEX_SLOTS_MAX
+
+    def close(self) -> None:
+        """Close the segment. Readers keep what they have mapped."""
+        self.words.release()
+        self.segment.close()
