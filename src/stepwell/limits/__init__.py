@@ -8,7 +8,6 @@ The bounds of shared memory are in `limits.memory`, and are used as `limits.NAME
 from typing import Final
 
 from stepwell.limits.memory import *
-from stepwell.limits.units import KIB, MIB
 
 # Messages. The manager holds a whole frame in memory, once for each peer that is sending one.
 FRAME_BYTES_MAX: Final = 16 * MIB

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from stepwell.limits.units import KIB, MIB
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
 
 # Segments and bodies.
 SEGMENT_BYTES_MAX: Final = 16 * MIB  # a segment that bodies share; a larger body has a segment of its own
