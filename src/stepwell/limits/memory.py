@@ -54,7 +54,7 @@ INDEX_VALID_MS: Final = 500  # a manager that is dead or stopped is not read for
 INDEX_REPORT_MS: Final = (
     100  # a client that reads tells the manager so after this time, and asks for what it reads then
 )
-INDEX_READS_MAX: Final = 1_000  # or after so many reads
+INDEX_READS_MAX: Final = 4_000  # or after so many reads
 INDEX_READS_PER_REPORT_MAX: Final = 4_000
 INDEX_READS_PER_COMMAND: Final = 16  # reads in a report that count as one command of a turn
 INDEX_KNOWN_MAX: Final = 16_384  # records that a client keeps decoded: about 16 MiB

@@ -233,8 +233,7 @@ class StateOwner:
             for replaced in run.replaced.values():
                 self._bodies.recheck(replaced.digest)
             if self._index:
-                for row in run.rows:
-                    self._note_indexed(run.changes(row))
+                self._index.note_stores(run)
             if self._catalogues:
                 for row in run.rows:
                     self._catalogues.note(run.changes(row), row.revision)
@@ -431,19 +430,10 @@ class StateOwner:
                     self._recheck_bodies(change, outcome.bodies)
         if self._index:
             for outcome in outcomes:
-                self._note_indexed(outcome.changes)
+                self._index.note_changes(outcome.changes)
         if self._catalogues:
             for outcome in outcomes:
                 self._catalogues.note(outcome.changes, outcome.revision)
-
-    def _note_indexed(self, changes: Sequence[AnyChange]) -> None:
-        """Tell the index which fragments have changed."""
-        for change in changes:
-            row = change.before or change.after
-            if isinstance(row, FragmentRow):
-                if change.before is None:
-                    self._index.note_created(row)
-                self._index.note(row)
 
     def _propagate_task_changes(self, outcome: Outcome) -> None:
         """Pass on changes of tasks.

@@ -101,22 +101,25 @@ class TierCalls(Service):
 
     @get.shortcut
     def get_indexed(self, fragment_id: str, *, project: str | None = None) -> StoredFragment | None:
-        """Return a hot fragment from shared memory, or None if the manager has to be asked."""
-        return self._find_indexed(fragment_id, project, is_access=True)
+        """Return a hot fragment from shared memory, or None if the manager has to be asked.
+
+        The body cannot change, so that it is looked for last. An answer of the manager brings its segment along.
+        """
+        session = self.session
+        reads = session.reads
+        found = reads.find(session.project_or_default(project), fragment_id)
+        if found is None or (stored := reads.index.body_of(found)) is None:
+            return None
+        reads.count(found)
+        return StoredFragment(found.row, found.handle, stored, found.last_accessed_ms, found.access_count)
 
     @peek.shortcut
     def peek_indexed(self, fragment_id: str, *, project: str | None = None) -> StoredFragment | None:
         """Do as `get_indexed`, without an access."""
-        return self._find_indexed(fragment_id, project, is_access=False)
-
-    def _find_indexed(self, fragment_id: str, project: str | None, *, is_access: bool) -> StoredFragment | None:
-        """Find a fragment in the index, and its body. The body cannot change, so that it is looked for last."""
         session = self.session
         found = session.reads.find(session.project_or_default(project), fragment_id)
-        if found is None or (stored := session.reads.body_of(found)) is None:
+        if found is None or (stored := session.reads.index.body_of(found)) is None:
             return None
-        if is_access:
-            session.reads.count(found)
         return StoredFragment(found.row, found.handle, stored, found.last_accessed_ms, found.access_count)
 
     @contains.shortcut

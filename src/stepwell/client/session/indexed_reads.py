@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Final
 
 from stepwell import limits
-from stepwell.errors import BodyGone, RuntimeFault
+from stepwell.errors import RuntimeFault
 from stepwell.memory.reader.index_reader import IndexReader, Key, KnownRecord
 from stepwell.memory.reader.mappings import Mappings
 from stepwell.protocol.messages import IndexOpened, ReadsReported
@@ -33,9 +33,8 @@ class IndexedReads:
     """
 
     def __init__(self, mappings: Mappings, projects: tuple[str, ...] | None) -> None:
-        self._projects = None if projects is None else frozenset(projects)
         self._mappings = mappings
-        self.index = IndexReader(mappings)
+        self.index = IndexReader(mappings, None if projects is None else frozenset(projects))
         self.reads: deque[Key] = deque()
         self.misses = 0
         self._report_at_ns = 0
@@ -59,12 +58,7 @@ class IndexedReads:
         self.index.close()
 
     def find(self, project: str, fragment_id: str) -> KnownRecord | None:
-        """Return the record of a fragment, or None if the manager has to be asked. It is no access: see `count`.
-
-        A project outside of the session's scope is never looked up, because the manager refuses and logs it.
-        """
-        if self._projects is not None and project not in self._projects:
-            return None
+        """Return the record of a fragment, or None if the manager has to be asked. It is no access: see `count`."""
         found = self.index.find((project, fragment_id), self._report_at_ns)
         if found is None:
             self.misses += 1
@@ -73,17 +67,11 @@ class IndexedReads:
             )  # with the request that follows
         return found
 
-    def body_of(self, found: KnownRecord) -> memoryview | None:
-        """Return the bytes of a fragment's body, or None if its segment is not mapped: an answer brings it along."""
-        try:
-            return self._mappings.find(found.handle)
-        except BodyGone:
-            return None
-
     def count(self, found: KnownRecord) -> None:
         """Count an access to a fragment that was found. The manager is told later."""
-        self.reads.append(found.key)
-        if len(self.reads) == limits.INDEX_READS_MAX:
+        reads = self.reads
+        reads.append(found.key)
+        if len(reads) == limits.INDEX_READS_MAX:
             self._report_at_ns = 0
         self.index.count(found)
 

@@ -11,6 +11,7 @@ record. Then a lookup reads four words.
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from typing import Final
 
 from stepwell import limits
@@ -50,14 +51,15 @@ class KnownRecord:
     The accesses of this client since then are added to it. Threads may lose some of these additions.
     """
 
-    __slots__ = ("access_count", "at", "handle", "key", "last_accessed_ms", "row", "stamp")
+    __slots__ = ("access_count", "at", "end", "handle", "key", "last_accessed_ms", "row", "segment", "stamp", "start")
 
     def __init__(self, key: Key, at: int, stamp: int, record: IndexRecord) -> None:
         self.key = key
         self.at = at  # the word of the stamp
         self.stamp = stamp
         self.row = record.row
-        self.handle = record.handle
+        self.handle = handle = record.handle
+        self.segment, self.start, self.end = handle.segment, handle.offset, handle.offset + handle.size
         self.last_accessed_ms = record.last_accessed_ms
         self.access_count = record.access_count
 
@@ -78,12 +80,15 @@ class _OpenIndex:
 class IndexReader:
     """The index of one manager, as one client sees it. Any number of threads may use it, without a lock.
 
+    A project outside of `projects` (None: any) is never looked up, because the manager refuses and logs it.
+
     `_index` and `_known` are exchanged as a whole. The records that are known belong to the index: a slot never moves,
     and no stamp comes twice.
     """
 
-    def __init__(self, mappings: Mappings) -> None:
+    def __init__(self, mappings: Mappings, projects: Collection[str] | None) -> None:
         self._mappings = mappings
+        self._projects = projects
         self._index: _OpenIndex | None = None
         self._known: dict[Key, KnownRecord] = {}
 
@@ -105,6 +110,11 @@ class IndexReader:
         index = self._index
         if index is not None and not self._mappings.has_all((index.slots_number, index.cells_number)):
             self.close()
+
+    def body_of(self, found: KnownRecord) -> memoryview | None:
+        """Return the bytes of a fragment's body, in place, or None if their segment is not mapped."""
+        segment = self._mappings.mapped.get(found.segment)
+        return None if segment is None else segment[found.start : found.end]
 
     def count(self, found: KnownRecord) -> None:
         """Add an access to a record that was found, at the manager's time of its latest turn."""
@@ -142,6 +152,8 @@ class IndexReader:
 
     def _look_up(self, index: _OpenIndex, key: Key) -> KnownRecord | None:
         """Find a record by its name, between two publications. After some attempts, or if there is none, give up."""
+        if self._projects is not None and key[0] not in self._projects:
+            return None
         words = index.words
         hashed = hash_of(index.key, *key)
         for _ in range(limits.INDEX_ATTEMPTS_MAX):

@@ -25,7 +25,8 @@ from stepwell.protocol.handles import Handle
 class Mappings:
     """The segments that a client has mapped, by number. Any thread may use it.
 
-    The session of a client owns it. The lock protects the tables. `released` has the segments whose release is to be
+    The session of a client owns it. The lock protects the tables. `mapped` has the segments by number; it may be read
+    without the lock. `released` has the segments whose release is to be
     reported. It is a deque without a lock, because it is appended to by a weakref callback, which may run in any thread
     at any time, even while the lock is held.
     """
@@ -36,13 +37,13 @@ class Mappings:
     def _reset(self) -> None:
         """Start with no mappings and a new lock."""
         self._lock = threading.Lock()
-        self._mapped: dict[int, memoryview] = {}  # each the only reference to its mapping
+        self.mapped: dict[int, memoryview] = {}  # each the only reference to its mapping
         self._retired: deque[int] = deque(maxlen=limits.RETIRED_REMEMBERED)
         self._alive: dict[int, weakref.ref[object]] = {}  # unmapped here, and still viewed by the program
         self.released: deque[int] = deque()
 
     def __len__(self) -> int:
-        return len(self._mapped)
+        return len(self.mapped)
 
     def map_segment(self, number: int, size: int, descriptor: int) -> None:
         """Map a segment that the manager sent, unless it is known or retired already.
@@ -51,8 +52,8 @@ class Mappings:
         """
         try:
             with self._lock:
-                if number not in self._mapped and number not in self._retired:
-                    self._mapped[number] = memoryview(mmap.mmap(descriptor, size, prot=mmap.PROT_READ))
+                if number not in self.mapped and number not in self._retired:
+                    self.mapped[number] = memoryview(mmap.mmap(descriptor, size, prot=mmap.PROT_READ))
         except OSError as error:
             raise RuntimeFault(
                 f"shared memory cannot be mapped ({error.strerror}): raise `ulimit -n` or `ulimit -v`"
@@ -74,13 +75,13 @@ class Mappings:
         """
         newest = max(numbers, default=0)
         with self._lock:
-            for number in self._mapped.keys() - numbers:
+            for number in self.mapped.keys() - numbers:
                 if number < newest:
                     self._unmap(number)
 
     def _unmap(self, number: int) -> None:
         """Drop the reference to a mapping, and record its release when the last memoryview is gone."""
-        view = self._mapped.pop(number, None)
+        view = self.mapped.pop(number, None)
         if view is not None:
             released = self.released
             self._alive[number] = weakref.ref(view.obj, lambda _: released.append(number))
@@ -105,7 +106,7 @@ class Mappings:
     def numbers(self) -> tuple[int, ...]:
         """The numbers of the mapped segments, as many as fit in a greeting."""
         with self._lock:
-            return tuple(self._mapped)[: limits.MAPPED_MAX]
+            return tuple(self.mapped)[: limits.MAPPED_MAX]
 
     def find(self, handle: Handle) -> memoryview:
         """Return the stored bytes of a handle, in place. They stay readable for as long as they are held.
@@ -117,14 +118,14 @@ class Mappings:
 
     def has_all(self, numbers: Iterable[int]) -> bool:
         """Return True if all of these segments are mapped."""
-        return all(number in self._mapped for number in numbers)
+        return all(number in self.mapped for number in numbers)
 
     def segment(self, number: int) -> memoryview:
         """Return all of a segment. The caller releases it."""
         return memoryview(self._view(number))
 
     def _view(self, number: int) -> memoryview:
-        view = self._mapped.get(number)
+        view = self.mapped.get(number)
         if view is None:
             raise BodyGone(f"segment {number} is not there any more")
         return view
@@ -132,7 +133,7 @@ class Mappings:
     def close(self) -> None:
         """Unmap everything. Memoryviews that the program holds stay readable."""
         with self._lock:
-            self._mapped.clear()
+            self.mapped.clear()
 
     def clear(self) -> None:
         """Start anew in a forked child: mappings and locks that it inherited belong to the parent."""

@@ -18,14 +18,16 @@ from __future__ import annotations
 import secrets
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from stepwell import limits
+from stepwell.domain.tiers.fast_path import StoreRun
 from stepwell.domain.tiers.model import HOT, FragmentRow
 from stepwell.domain.tiers.table import FragmentTable, Key
+from stepwell.domain.verdict import AnyChange
 from stepwell.memory.writer.body_store import BodyStore
 from stepwell.memory.writer.index_cells import IndexCells
 from stepwell.memory.writer.index_slots import IndexSlots
@@ -112,13 +114,33 @@ class FragmentIndex:
 
     # What happened in the turn.
 
-    def note(self, row: FragmentRow) -> None:
-        """Note that a fragment has changed. Only one that is in the index matters."""
-        if row.fragment_id in self._places.get(row.project, _NO_SLOTS):
-            self._changed[row.key] = None
+    def note_changes(self, changes: Iterable[AnyChange]) -> None:
+        """Note changes of rows. Those of fragments matter: of a new one, and of one that is in the index."""
+        for change in changes:
+            row = change.before or change.after
+            if isinstance(row, FragmentRow):
+                if change.before is None:
+                    self._note_created(row)
+                self._note_changed(row)
 
-    def note_created(self, row: FragmentRow) -> None:
-        """Note that a fragment is new. It is entered when the manager is idle."""
+    def note_stores(self, run: StoreRun) -> None:
+        """Note the changes of a run of stores. This is the fast path of `note_changes`."""
+        rows, replaced = run.rows, run.replaced
+        places = self._places.get(rows[0].project, _NO_SLOTS)
+        if len(replaced) < len(rows):
+            self._note_created(next(row for row in rows if row.revision not in replaced))
+        for row in rows:
+            if row.fragment_id in places:
+                self._changed[row.project, row.fragment_id] = None
+        for before, _ in chain.from_iterable(run.demotions.values()):
+            self._note_changed(before)
+
+    def _note_changed(self, row: FragmentRow) -> None:
+        if row.fragment_id in self._places.get(row.project, _NO_SLOTS):
+            self._changed[row.project, row.fragment_id] = None
+
+    def _note_created(self, row: FragmentRow) -> None:
+        """Note that this fragment is new, and perhaps later ones of its project. They are entered in idle moments."""
         self._unfilled.setdefault(row.project, row.serial - 1)
 
     def note_read(self, row: FragmentRow, handle: Handle) -> None:
@@ -130,7 +152,7 @@ class FragmentIndex:
             return
         slot = self._places.get(row.project, _NO_SLOTS).get(row.fragment_id)
         if slot is None or self._handles[slot] is not handle:
-            self._changed[row.key] = None
+            self._changed[row.project, row.fragment_id] = None
 
     def publish(self, now_ms: int) -> None:
         """Show readers the state after the commit of a turn, and let them read it for a while."""
@@ -142,13 +164,15 @@ class FragmentIndex:
             assert slots is not None
         words = slots.words
         if self._changed or self._is_copied:
-            records = [(key, self._record(key)) for key in self._changed]
+            prepared = [(key, self._record(key)) for key in self._changed]
             self._changed.clear()
-            words[SEQUENCE] += 1  # an exception below leaves it odd, so that no client reads what is half written
-            for key, record in records:
+            sequence = words[SEQUENCE]
+            words[SEQUENCE] = sequence + 1  # an exception below leaves it odd: no client reads what is half written
+            for key, record in prepared:
                 self._enter(slots, key, record)
-            self._exchange_cells(words)
-            words[SEQUENCE] += 1
+            if self._is_copied:
+                self._exchange_cells(words)
+            words[SEQUENCE] = sequence + 2
         words[NOW_MS] = now_ms
         now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         if now_ns >= self._renew_at_ns or not words[VALID_UNTIL]:
@@ -224,32 +248,28 @@ class FragmentIndex:
     def _new_segment(self, size: int) -> MemorySegment:
         return self._make_segment(next(self._bodies.numbers), size)
 
-    def _record(self, key: Key) -> bytes | None:
-        """Return the record of a fragment, or None if it cannot be in the index."""
+    def _record(self, key: Key) -> tuple[Handle, bytes] | None:
+        """Return the place of a fragment's body and its record, or None if it cannot be in the index."""
         entry = self._fragments.find(*key)
-        if entry is None or entry.row.tier is not HOT:
+        if entry is None or (row := entry.row).tier is not HOT:
             return None
-        handle = self._bodies.handles[entry.row.digest]
-        if not self._is_readable(handle):
-            return None
-        record = encode_record(IndexRecord(entry.row, handle, entry.last_accessed_ms, entry.access_count))
-        return record if len(record) <= CHAIN_SLOTS_MAX * PAYLOAD_BYTES else None
+        handle = self._bodies.handles[row.digest]
+        if handle.packed_bytes or handle.segment not in self._bodies.arena.segments:
+            return None  # it has just been promoted, and is raw and in memory in a moment
+        record = encode_record(IndexRecord(row, handle, entry.last_accessed_ms, entry.access_count))
+        return (handle, record) if len(record) <= CHAIN_SLOTS_MAX * PAYLOAD_BYTES else None
 
-    def _enter(self, slots: IndexSlots, key: Key, record: bytes | None) -> None:
+    def _enter(self, slots: IndexSlots, key: Key, prepared: tuple[Handle, bytes] | None) -> None:
         """Write the record of a fragment, or remove the fragment from the index."""
-        project, fragment_id = key
-        places = self._places.get(project)
-        slot = places.get(fragment_id) if places else None
-        if record is None:
+        slot = self._places.get(key[0], _NO_SLOTS).get(key[1])
+        if prepared is None:
             if slot is not None:
                 self._remove(slots, key, slot)
             return
         if slot is None:
             slot = self._add(slots, key)
         if slot is not None:
-            entry = self._fragments.find(*key)
-            assert entry is not None
-            self._handles[slot] = self._bodies.handles[entry.row.digest]
+            self._handles[slot], record = prepared
             if not slots.write(slot, record):
                 self._remove(slots, key, slot)
 
@@ -289,10 +309,6 @@ class FragmentIndex:
         if not places:
             del self._places[key[0]]
 
-    def _is_readable(self, handle: Handle) -> bool:
-        """Return True if a body is raw and in memory. A hot one is, unless it has just been promoted."""
-        return not handle.is_packed and handle.segment in self._bodies.arena.segments
-
     def _fill(self) -> bool:
         """Enter some fragments that no client has asked for. Return True if there were any to look at."""
         assert self._slots is not None
@@ -307,7 +323,7 @@ class FragmentIndex:
         places = self._places.get(project, _NO_SLOTS)
         for entry in entries:
             if entry.row.tier is HOT and entry.row.fragment_id not in places:
-                self._changed[entry.row.key] = None
+                self._changed[project, entry.row.fragment_id] = None
         return True
 
     # Growth.
@@ -343,10 +359,9 @@ class FragmentIndex:
         self._copied = end
 
     def _exchange_cells(self, words: memoryview) -> None:
-        """Use the larger hash table from now on, if it is complete."""
-        if self._successor is None or not self._is_copied:
-            return
+        """Use the larger hash table from now on."""
         assert self._cells is not None
+        assert self._successor is not None
         self._cells.release()
         self._retired.append(self._cells.segment)
         self._cells, self._successor = self._successor, None

@@ -25,6 +25,7 @@ class IndexSlots:
     def __init__(self, segment: MemorySegment) -> None:
         self.segment = segment
         self.words = segment.view.cast("Q")
+        self._view = segment.view
         self._free: list[int] = []
         self.end = 1  # the first slot that was never used
         self._stamp = 0
@@ -67,8 +68,12 @@ class IndexSlots:
             self.free(further)
         self._stamp += 1
         words[at + STAMP] = self._stamp
-        words[at + LENGTH] = len(record)
-        for start in range(0, len(record), PAYLOAD_BYTES):
+        length = words[at + LENGTH] = len(record)
+        if length <= PAYLOAD_BYTES:  # nearly always
+            offset = at * WORD_BYTES + PAYLOAD
+            self._view[offset : offset + length] = record
+            return True
+        for start in range(0, length, PAYLOAD_BYTES):
             if start:
                 following = self.allocate()
                 if following is None:
@@ -77,7 +82,7 @@ class IndexSlots:
                 at = following * SLOT_WORDS
             part = record[start : start + PAYLOAD_BYTES]
             offset = at * WORD_BYTES + PAYLOAD
-            self.segment.view[offset : offset + len(part)] = part
+            self._view[offset : offset + len(part)] = part
         return True
 
     @property

@@ -49,7 +49,7 @@ def found(view: sw.View, fragment_id: str = "a") -> sw.types.ViewedFragment:
 
 
 def is_mapped(client: sw.Client, fragment: sw.types.ViewedFragment) -> bool:
-    return fragment.handle.segment in client._channel.mappings._mapped
+    return fragment.handle.segment in client._channel.mappings.mapped
 
 
 def until_retired(client: sw.Client, fragment: sw.types.ViewedFragment) -> None:

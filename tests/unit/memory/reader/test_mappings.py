@@ -215,7 +215,7 @@ class TestLettingGo:
         """What is not among those in use is let go of, unless it came after that was said."""
         adopt(mappings, manager, 1, 2, 3, 9)
         mappings.retain_only({2, 5})
-        assert {number for number in range(10) if number in mappings._mapped} == {2, 9}
+        assert {number for number in range(10) if number in mappings.mapped} == {2, 9}
         assert sorted(mappings.pop_released()) == [1, 3]
         mappings.retain_only(())
         assert len(mappings) == 2
