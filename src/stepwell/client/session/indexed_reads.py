@@ -11,7 +11,7 @@ A report is sent at most once. If the connection breaks, its accesses are lost, 
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
@@ -89,10 +89,11 @@ class IndexedReads:
 
     def pop_report(self) -> ReadsReported | None:
         """Return the next report and forget its reads, or None if there is nothing to report."""
-        counts: Counter[Key] = Counter()
+        counts: dict[Key, int] = {}  # in the order of the latest read of each, so that it decides about recency
         with suppress(IndexError):
             for _ in range(limits.INDEX_READS_PER_REPORT_MAX):
-                counts[self.reads.popleft()] += 1
+                key = self.reads.popleft()
+                counts[key] = counts.pop(key, 0) + 1
         if not counts:
             return None
         misses, self.misses = self.misses, 0
