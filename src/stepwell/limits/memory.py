@@ -56,6 +56,7 @@ INDEX_REPORT_MS: Final = (
 )
 INDEX_READS_MAX: Final = 1_000  # or after so many reads
 INDEX_READS_PER_REPORT_MAX: Final = 4_000
+INDEX_MISSES_PER_REPORT_MAX: Final = 1_000_000_000  # a counter: the sum over all reports stays an 8-byte integer
 INDEX_READS_PER_COMMAND: Final = 16  # reads in a report that count as one command of a turn
 INDEX_KNOWN_MAX: Final = 16_384  # records that a client keeps decoded: about 16 MiB
 INDEX_ATTEMPTS_MAX: Final = 1_000  # to read a record between two publications, about 50 µs; then the client asks

@@ -223,7 +223,7 @@ class ReadsReported(Message, frozen=True):
     """
 
     reads: Annotated[tuple[tuple[Name, Name, ReadCount], ...], Meta(max_length=limits.INDEX_READS_PER_REPORT_MAX)]
-    misses: Annotated[int, Meta(ge=0)] = 0
+    misses: Annotated[int, Meta(ge=0, le=limits.INDEX_MISSES_PER_REPORT_MAX)] = 0
 
 
 class Goodbye(Message, frozen=True):
