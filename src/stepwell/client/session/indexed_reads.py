@@ -63,9 +63,12 @@ class IndexedReads:
 
         A project outside of the session's scope is never looked up, because the manager refuses and logs it.
         """
-        if self._projects is not None and project not in self._projects:
+        try:
+            if self._projects is not None and project not in self._projects:
+                return None
+            found = self.index.find((project, fragment_id), self._report_at_ns)
+        except (TypeError, UnicodeEncodeError):  # it is no name: the request says so
             return None
-        found = self.index.find((project, fragment_id), self._report_at_ns)
         if found is None:
             self.misses += 1
             self._report_at_ns = (
@@ -83,7 +86,7 @@ class IndexedReads:
     def count(self, found: KnownRecord) -> None:
         """Count an access to a fragment that was found. The manager is told later."""
         self.reads.append(found.key)
-        if len(self.reads) == limits.INDEX_READS_MAX:
+        if len(self.reads) % limits.INDEX_READS_MAX == 0:  # again, if no report was possible or threads read meanwhile
             self._report_at_ns = 0
         self.index.count(found)
 
@@ -96,6 +99,6 @@ class IndexedReads:
                 counts[key] = counts.pop(key, 0) + 1
         if not counts:
             return None
-        misses, self.misses = self.misses, 0
+        misses, self.misses = min(self.misses, limits.INDEX_MISSES_PER_REPORT_MAX), 0
         reads = tuple((project, fragment_id, count) for (project, fragment_id), count in counts.items())
         return ReadsReported(reads, misses)
