@@ -293,6 +293,7 @@ class IndexOpened(Message, frozen=True):
     slots: SegmentInfo
     cells: SegmentInfo
     key: bytes
+    clock: str  # the time namespace of the manager: in another one, the validity of the index means nothing
 
 
 class UploadGranted(Message, frozen=True):

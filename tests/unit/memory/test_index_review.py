@@ -10,6 +10,7 @@ import pytest
 
 import stepwell as sw
 from stepwell import limits
+from stepwell.client.session import indexed_reads
 from stepwell.client.session.connection_pool import ConnectionPool, PooledConnection
 from stepwell.client.session.environment import SYSTEM
 from stepwell.client.session.indexed_reads import IndexedReads
@@ -158,5 +159,20 @@ def test_closing_does_not_wait_for_a_manager_that_reads_no_report(monkeypatch: p
         pool = ConnectionPool(rules, mappings, IndexedReads(mappings, None), SYSTEM)
         pool.release(connection)
         large = ReadsReported(tuple((PROJECT, f"{number:0500}", 1) for number in range(1_000)))
-        pool.close(holds_leases=False, report=lambda idle: [idle.send(large) for _ in range(10)] and None)
+
+        def report(idle: PooledConnection) -> None:
+            for _ in range(10):
+                idle.send(large)
+
+        pool.close(holds_leases=False, report=report)
         assert ours.fileno() < 0
+
+
+def test_a_client_with_another_clock_has_no_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client in another time namespace asks for every read: it could not tell when the manager has died."""
+    with LocalRuntime(workers=0) as runtime, runtime.client() as client:
+        client.tiers.store(fragment("a"))
+        monkeypatch.setattr(indexed_reads, "clock_namespace", lambda: "time:[1]")
+        open_index(client, "a")
+        assert client.tiers.session.reads.find(PROJECT, "a") is None
+        assert client.tiers.get("a", project=PROJECT).text == "a"

@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Final
 
 from stepwell import limits
+from stepwell.boot import clock_namespace
 from stepwell.errors import BodyGone, RuntimeFault
 from stepwell.memory.reader.index_reader import IndexReader, Key, KnownRecord
 from stepwell.memory.reader.mappings import Mappings
@@ -47,11 +48,16 @@ class IndexedReads:
         self.misses = 0
 
     def open(self, opened: IndexOpened, descriptors: Iterable[int]) -> None:
-        """Use the index that the manager has opened. A process that may not map so much memory reads without it."""
+        """Use the index that the manager has opened. A process that may not map so much memory reads without it.
+
+        So does one whose clock differs from the manager's.
+        """
         segments = (opened.slots, opened.cells)
         for segment, descriptor in zip(segments, descriptors, strict=True):
             with suppress(RuntimeFault):
                 self._mappings.map_segment(segment.number, segment.size, descriptor)
+        if opened.clock != clock_namespace():  # then a dead manager's index would be valid too long, or never
+            return
         self.index.open(opened.slots.number, opened.cells.number, opened.key)
 
     def close(self) -> None:
