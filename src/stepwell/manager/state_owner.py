@@ -313,6 +313,7 @@ class StateOwner:
         """Count reads that a client made without a request."""
         self._require_owner()
         machine.count_reads(self._state, reads, origin)
+        self._index.note_accesses((project, fragment_id) for project, fragment_id, _ in reads)
 
     def housekeep(self, now_s: float) -> None:
         """Drop idle catalogues, and retry at intervals what found no room."""

@@ -41,6 +41,7 @@ class Connection(FrameSocket):
         super().__init__(connected)
         self._on_out_of_band = on_out_of_band
         self._out = bytearray()
+        self.send_ms_max: int | None = None  # without progress; None: as long as the manager takes
         self._spin = Spin(limits.SPIN_SECONDS)
         self._readable = select.poll()
         self._readable.register(self._socket, select.POLLIN)
@@ -108,7 +109,10 @@ class Connection(FrameSocket):
         """Wait until the socket can be written or read, and buffer what has arrived."""
         ready = select.poll()
         ready.register(self._socket, select.POLLIN | select.POLLOUT)
-        if any(events & select.POLLIN for _, events in ready.poll()):
+        found = ready.poll(self.send_ms_max)
+        if not found:
+            raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+        if any(events & select.POLLIN for _, events in found):
             if not (size := self._receive_some()):
                 raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
             self._feed(size)

@@ -175,8 +175,11 @@ class ConnectionPool:
         if is_cut_off and holds_leases:
             idle += self._connect_for_goodbye()
         if idle:
-            with contextlib.suppress(RuntimeLost):
+            idle[0].send_ms_max = int(limits.GOODBYE_SECONDS_MAX * 1000)
+            try:
                 report(idle[0])
+            except RuntimeLost:  # a part of the report may have been sent, so that nothing can follow
+                idle.pop(0).close()
         for connection in idle:
             _say_goodbye(connection)
 

@@ -53,6 +53,8 @@ class Session:
         self.channel = channel
         self.bodies = BodyReader(channel)
         self.reads = channel.reads
+        projects = channel.projects
+        self.only_project = projects[0] if projects is not None and len(projects) == 1 else ""  # no project has it
         self.leases = channel.rules.leases
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -66,10 +68,9 @@ class Session:
         """Return the given project or, for None, the only project of this session."""
         if given is not None:
             return given
-        projects = self.channel.projects
-        if projects is None or len(projects) != 1:
+        if not self.only_project:
             raise InvalidArgument("name a project: project= may be left out only in a session that has exactly one")
-        return projects[0]
+        return self.only_project
 
     def count_tokens(self, body: bytes | memoryview) -> int:
         """Return the number of tokens of a body, in the encoding that the manager's budget uses."""
