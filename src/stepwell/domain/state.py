@@ -39,6 +39,7 @@ class _Swappable(Protocol):
 
 _REFERRING = (FragmentRow, EntryRow, ReceiptRow, Task)
 """The types of rows that refer to bodies. Each has `held`, its references, and `tier`, from which it refers."""
+_REFERRING_SET = frozenset[type](_REFERRING)
 
 
 class State:
@@ -117,8 +118,10 @@ class State:
     def make(self, change: AnyChange) -> None:
         """Make a change. It can be undone until the next `forget_undo`."""
         before, after = change.before, change.after
-        self._tables[type(after or before)].swap(before, after)
-        self._count_references(before, after)
+        kind = type(before if after is None else after)
+        self._tables[kind].swap(before, after)
+        if kind in _REFERRING_SET:
+            self._count_references(before, after)
 
     def undo(self, change: AnyChange) -> None:
         """Undo a change, which must be the latest that was made and not undone yet."""

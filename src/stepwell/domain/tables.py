@@ -47,7 +47,9 @@ class Table(Generic[RowT]):
 
     def swap(self, before: RowT | None, after: RowT | None) -> None:
         """Replace `before` by `after`, which has the same key."""
-        if after is not None:
+        if before is not None and after is not None:
+            dict.__setitem__(self.rows, after.key, after)  # the order of the keys stays as it is
+        elif after is not None:
             self.rows[after.key] = after
         elif before is not None:
             del self.rows[before.key]

@@ -78,11 +78,16 @@ class EventFeed:
 
     def record(self, outcomes: Sequence[Outcome], at_ms: int) -> None:
         """Add the outcomes of one revision."""
-        changes = tuple(chain.from_iterable(outcome.changes for outcome in outcomes))
+        first = outcomes[0]
+        changes = first.changes
+        if len(outcomes) > 1:
+            changes = tuple(chain.from_iterable([outcome.changes for outcome in outcomes]))
         if changes:
-            step = _Step(outcomes[0].revision, at_ms, len(changes), changes)
-            if not all(type(change.after or change.before) is FragmentRow for change in changes):
-                self._build_events(step)
+            step = _Step(first.revision, at_ms, len(changes), changes)
+            for change in changes:
+                if type(change.after or change.before) is not FragmentRow:
+                    self._build_events(step)
+                    break
             self._add(step)
 
     def record_stores(self, run: StoreRun) -> None:

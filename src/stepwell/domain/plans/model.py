@@ -412,7 +412,7 @@ class Plan(Struct, frozen=True, array_like=True):
 
     @property
     def projects(self) -> tuple[str, ...]:
-        return tuple(link.project for link in self.project_links)
+        return tuple([link.project for link in self.project_links])
 
 
 class Decision(Struct, frozen=True, array_like=True):
