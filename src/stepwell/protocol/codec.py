@@ -113,8 +113,8 @@ def size_of(result: Result) -> int:
     return len(_encoder.encode(result.reply)) + limits.HANDLE_BYTES * len(result.handles)
 
 
-def decode_from_manager(payload: bytes | bytearray) -> ManagerMessage:
-    """Return the message that the manager sent, or raise `ProtocolError`."""
+def decode_from_manager(payload: bytes | bytearray | memoryview) -> ManagerMessage:
+    """Return the message that the manager sent, or raise `ProtocolError`. It keeps no reference to the payload."""
     try:
         return _manager_messages.decode(payload)
     except _UNDECODABLE as error:

@@ -38,6 +38,18 @@ class Framer:
             self._start = 0
         self._buffer += data
 
+    def take_frame(self, arrived: memoryview) -> memoryview | bytearray | None:
+        """Add bytes that arrived, and return the next payload, or None: `feed` and `next_frame` in one step.
+
+        A frame that arrives alone and complete, which is the usual case, is not copied: its payload is a part of
+        `arrived`.
+        """
+        size = len(arrived) - HEADER.size
+        if size >= 0 and not self._buffer and size <= self.frame_bytes_max and HEADER.unpack_from(arrived)[0] == size:
+            return arrived[HEADER.size :]
+        self.feed(arrived)
+        return self.next_frame()
+
     def next_frame(self) -> bytearray | None:
         """Return the next payload, or None if it has not arrived completely.
 
