@@ -18,7 +18,7 @@ from stepwell.domain.plans.model import Action, Decision, Plan
 from stepwell.domain.plans.table import PlanTable
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.receipts.table import ReceiptTable
-from stepwell.domain.tables import Cell, Table
+from stepwell.domain.tables import Cell, SortedTable, Table
 from stepwell.domain.tasks.model import Task, Worker
 from stepwell.domain.tasks.queue import TaskTable, WorkerTable
 from stepwell.domain.tiers.body_refs import BodyTable
@@ -54,7 +54,7 @@ class State:
         self._budget = Cell(budget or TierBudget())
         self.bodies = BodyTable()
         self.fragments = FragmentTable()
-        self.actions: Table[Action] = Table()
+        self.actions: SortedTable[Action] = SortedTable()
         self.plans = PlanTable()
         self.decisions: Table[Decision] = Table()
         self.contexts: Table[ContextRow] = Table()

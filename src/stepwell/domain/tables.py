@@ -24,21 +24,40 @@ RowT = TypeVar("RowT", bound=Keyed)
 
 
 class Table(Generic[RowT]):
-    """Rows by key, iterated in the order of their keys, which is the order of pages. Subclasses add indexes."""
+    """Rows by key, in no order that a caller may rely on. Subclasses add an order and indexes."""
 
     def __init__(self) -> None:
-        self.rows: SortedDict[Hashable, RowT] = SortedDict()
+        self.rows: dict[Hashable, RowT] = {}
 
     def get(self, key: Hashable) -> RowT | None:
         """Return the row with this key, or None."""
-        row: RowT | None = self.rows.get(key)
-        return row
+        return self.rows.get(key)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __iter__(self) -> Iterator[RowT]:
         return iter(self.rows.values())
+
+    def swap(self, before: RowT | None, after: RowT | None) -> None:
+        """Replace `before` by `after`, which has the same key."""
+        if after is not None:
+            self.rows[after.key] = after
+        elif before is not None:
+            del self.rows[before.key]
+
+    def unswap(self, before: RowT | None, after: RowT | None) -> None:
+        """Undo `swap(before, after)`."""
+        self.swap(after, before)
+
+
+class SortedTable(Table[RowT], Generic[RowT]):
+    """Rows by key, iterated in the order of their keys, which is the order of pages."""
+
+    rows: SortedDict[Hashable, RowT]
+
+    def __init__(self) -> None:
+        self.rows = SortedDict()
 
     def after(self, key: str | None) -> Iterator[RowT]:
         """Iterate over the rows with a larger key; over all rows for None. The key need not exist any more."""
@@ -49,14 +68,8 @@ class Table(Generic[RowT]):
         """Replace `before` by `after`, which has the same key."""
         if before is not None and after is not None:
             dict.__setitem__(self.rows, after.key, after)  # the order of the keys stays as it is
-        elif after is not None:
-            self.rows[after.key] = after
-        elif before is not None:
-            del self.rows[before.key]
-
-    def unswap(self, before: RowT | None, after: RowT | None) -> None:
-        """Undo `swap(before, after)`."""
-        self.swap(after, before)
+        else:
+            super().swap(before, after)
 
 
 class Cell(Generic[RowT]):

@@ -21,7 +21,7 @@ from typing import Final
 from stepwell import limits
 from stepwell.errors import OutcomeUnknown, RuntimeLost, StepwellError
 from stepwell.protocol.codec import decode_from_manager, encode_frame
-from stepwell.protocol.messages import ClientMessage, ManagerMessage, OutOfBand
+from stepwell.protocol.messages import ClientMessage, ManagerMessage, OutOfBand, Response
 from stepwell.transport.busy_wait import Spin
 from stepwell.transport.frame_socket import FrameSocket, OnOutOfBand
 
@@ -124,7 +124,8 @@ class Connection(FrameSocket):
         """Return the next message that is not out of band."""
         while True:
             message = self._next_message()
-            if self._on_out_of_band is None or not isinstance(message, OutOfBand):
+            # Most messages are responses: a look at the type costs less than at all types that are out of band.
+            if type(message) is Response or self._on_out_of_band is None or not isinstance(message, OutOfBand):
                 return message
             self._on_out_of_band(self, message)
 

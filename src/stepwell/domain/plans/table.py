@@ -12,10 +12,10 @@ from sortedcontainers import SortedList
 
 from stepwell.domain.plans.lifecycle import TERMINAL_STATES
 from stepwell.domain.plans.model import Plan
-from stepwell.domain.tables import Table
+from stepwell.domain.tables import SortedTable
 
 
-class PlanTable(Table[Plan]):
+class PlanTable(SortedTable[Plan]):
     """Plans by id and by tree, their leases by session and by expiry, and the roots that have ended by their end.
 
     Owned by the `State`. Deciders only read it; `swap` keeps all indexes in agreement with the rows.
