@@ -133,7 +133,7 @@ class Connection(FrameSocket):
         frame: bytearray | memoryview | None = self._framer.next_frame()
         while frame is None:
             self._spin.poll_briefly(self._readable.poll)  # a poll that finds nothing costs less than a receive
-            frame = self._take_frame(self._wait_for_bytes())
+            frame = self._framer.take_frame(self._arrived[: self._wait_for_bytes()])
         return decode_from_manager(frame)
 
     def receive_within(self, timeout_s: float | None, wake: int) -> ManagerMessage | None:

@@ -70,14 +70,6 @@ class FrameSocket:
         """Give the first `size` bytes of the receive buffer to the framer."""
         self._framer.feed(self._arrived[:size])
 
-    def _take_frame(self, size: int) -> memoryview | bytearray | None:
-        """Give the first `size` bytes of the receive buffer to the framer, and return the next payload if it is
-        complete.
-
-        A payload may lie in the receive buffer: it is valid until the next receive.
-        """
-        return self._framer.take_frame(self._arrived[:size])
-
     def _receive_some(self) -> int:
         """Receive once into the buffer, blocking or not as the socket does, and return the number of bytes."""
         size, ancillary, flags, _ = self._socket.recvmsg_into(self._buffers, _ANCILLARY_BYTES, _CLOEXEC)

@@ -85,7 +85,7 @@ class Session:
         """
         for _ in range(limits.MOVED_BODY_ATTEMPTS_MAX):
             (result,) = results_of(self.channel.exchange(*request_for((call,))), 1)
-            if isinstance(result, Refusal):
+            if type(result) is Refusal:
                 raise result.error()
             try:
                 return call.finish(result)
@@ -152,16 +152,17 @@ def results_of(answer: ManagerMessage, count: int | None) -> tuple[Result, ...]:
 
     The manager refuses a whole request with a single refusal, which is raised here.
     """
-    if not isinstance(answer, Response):
+    if type(answer) is not Response:
         raise ProtocolError(f"the manager answered with {type(answer).__name__}")
-    if count is not None and len(answer.results) != count:
-        first = answer.results[0]
+    results = answer.results
+    if count is not None and len(results) != count:
+        first = results[0]
         raise (
             first.error()
             if isinstance(first, Refusal)
-            else ProtocolError(f"{plural(len(answer.results), 'result')} came")
+            else ProtocolError(f"{plural(len(results), 'result')} came")
         )
-    return answer.results
+    return results
 
 
 def body_moved_error() -> BodyGone:
@@ -189,6 +190,9 @@ def request_for(calls: Sequence[Call[R]]) -> tuple[RequestFactory, Sequence[Larg
 
     A factory is needed because the number of a request is assigned only when it is first sent.
     """
+    if len(calls) == 1 and not calls[0].has_large:  # the usual case
+        single = cast("tuple[AnyCommand]", (calls[0].command,))
+        return lambda number, answered: Request(number, single, answered), ()
     uploads: list[LargeBody] = []
     commands = _commands(calls, uploads)
     return lambda number, answered: Request(number, commands, answered), uploads
