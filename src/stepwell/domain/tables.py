@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Generic, Protocol, TypeVar
 
-from sortedcontainers import SortedDict
+from sortedcontainers import SortedList
 
 
 class Keyed(Protocol):
@@ -20,7 +20,15 @@ class Keyed(Protocol):
     def key(self) -> Hashable: ...
 
 
+class Named(Protocol):
+    """A row whose key is a text."""
+
+    @property
+    def key(self) -> str: ...
+
+
 RowT = TypeVar("RowT", bound=Keyed)
+NamedT = TypeVar("NamedT", bound=Named)
 
 
 class Table(Generic[RowT]):
@@ -51,25 +59,28 @@ class Table(Generic[RowT]):
         self.swap(after, before)
 
 
-class SortedTable(Table[RowT], Generic[RowT]):
+class SortedTable(Table[NamedT], Generic[NamedT]):
     """Rows by key, iterated in the order of their keys, which is the order of pages."""
 
-    rows: SortedDict[Hashable, RowT]
-
     def __init__(self) -> None:
-        self.rows = SortedDict()
+        super().__init__()
+        self.order: SortedList[str] = SortedList()  # the keys of `rows`
 
-    def after(self, key: str | None) -> Iterator[RowT]:
+    def __iter__(self) -> Iterator[NamedT]:
+        return (self.rows[key] for key in self.order)
+
+    def after(self, key: str | None) -> Iterator[NamedT]:
         """Iterate over the rows with a larger key; over all rows for None. The key need not exist any more."""
-        for found in self.rows.irange(key, inclusive=(False, True)):
+        for found in self.order.irange(key, inclusive=(False, True)):
             yield self.rows[found]
 
-    def swap(self, before: RowT | None, after: RowT | None) -> None:
-        """Replace `before` by `after`, which has the same key."""
-        if before is not None and after is not None:
-            dict.__setitem__(self.rows, after.key, after)  # the order of the keys stays as it is
-        else:
-            super().swap(before, after)
+    def swap(self, before: NamedT | None, after: NamedT | None) -> None:
+        """Replace `before` by `after`, which has the same key. The order changes with the first and the last only."""
+        super().swap(before, after)
+        if before is None and after is not None:
+            self.order.add(after.key)
+        elif before is not None and after is None:
+            self.order.remove(before.key)
 
 
 class Cell(Generic[RowT]):

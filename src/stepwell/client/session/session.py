@@ -85,7 +85,7 @@ class Session:
         """
         for _ in range(limits.MOVED_BODY_ATTEMPTS_MAX):
             (result,) = results_of(self.channel.exchange(*request_for((call,))), 1)
-            if type(result) is Refusal:
+            if isinstance(result, Refusal):
                 raise result.error()
             try:
                 return call.finish(result)
@@ -157,11 +157,7 @@ def results_of(answer: ManagerMessage, count: int | None) -> tuple[Result, ...]:
     results = answer.results
     if count is not None and len(results) != count:
         first = results[0]
-        raise (
-            first.error()
-            if isinstance(first, Refusal)
-            else ProtocolError(f"{plural(len(results), 'result')} came")
-        )
+        raise (first.error() if isinstance(first, Refusal) else ProtocolError(f"{plural(len(results), 'result')} came"))
     return results
 
 

@@ -180,7 +180,9 @@ class EntryRow(Struct, frozen=True, array_like=True, gc=False):
     def held(self) -> tuple[BodyRef, ...]:
         """The digest and size of each body that the manager stores for this entry."""
         before, after = self.before, self.after
-        held = () if before is None or not before.held else ((before.digest, before.size or 0),)
+        held: tuple[BodyRef, ...] = ()
+        if before is not None and before.held:
+            held = ((before.digest, before.size or 0),)
         if after is not None and after.held:
             held += ((after.digest, after.size or 0),)
         return held

@@ -66,7 +66,7 @@ def new_plan(
         invariants=_joined_invariants(parent, action, invariants),
         # A plan is read-only if its action, all of its projects or its parent are. It can then record no changes.
         read_only=action.read_only
-        or all([link.read_only for link in links])
+        or all(link.read_only for link in links)
         or (parent is not None and parent.read_only),
         created_at_ms=origin.now_ms,
         phase=START.phase,

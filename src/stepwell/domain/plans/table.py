@@ -45,6 +45,8 @@ class PlanTable(SortedTable[Plan]):
             new = after.lease
             if end := _end(after):
                 self.by_end.add(end)
+        if old is new:  # the usual case of a change that is no transition
+            return
         if before is not None and old is not None:
             self.by_expiry.remove((old.expires_at_ms, before.plan_id))
             self.by_session[old.session_id].discard(before.plan_id)
