@@ -87,6 +87,7 @@ class Connection(FrameSocket):
 
     def send_body(self, body: memoryview | bytes) -> None:
         """Send all bytes of a body that the manager has granted, without a frame around them."""
+        assert not isinstance(body, memoryview) or body.itemsize == 1, "what was sent is counted in bytes"
         self._send_all(body)
 
     def _send_all(self, data: memoryview | bytes | bytearray) -> None:
@@ -96,7 +97,6 @@ class Connection(FrameSocket):
             if sent == len(data):  # the usual case: everything at once
                 return
             with memoryview(data) as out:
-                assert out.itemsize == 1, "what was sent is counted in bytes"
                 while sent < len(out):
                     self._wait_until_writable()
                     sent += self._send_some(out[sent:])

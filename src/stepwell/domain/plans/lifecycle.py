@@ -107,7 +107,7 @@ LEGAL: Table = {**PROGRESS, **RETRY, **REVERSION, **ROLLBACK}
 
 
 class Step(NamedTuple):
-    """What an event does at a position, as `transition` needs it: the entry of `LEGAL` and what follows from it."""
+    """The effect of an event at a position: the entry of `LEGAL`, and what follows from it for the plan."""
 
     phase: Phase
     state: PlanState
