@@ -40,6 +40,7 @@ class _Swappable(Protocol):
 _REFERRING = (FragmentRow, EntryRow, ReceiptRow, Task)
 """The types of rows that refer to bodies. Each has `held`, its references, and `tier`, from which it refers."""
 _REFERRING_SET = frozenset[type](_REFERRING)
+"""The same types, for a lookup by the exact type of a row."""
 
 
 class State:

@@ -75,7 +75,7 @@ class SortedTable(Table[NamedT], Generic[NamedT]):
             yield self.rows[found]
 
     def swap(self, before: NamedT | None, after: NamedT | None) -> None:
-        """Replace `before` by `after`, which has the same key. The order changes with the first and the last only."""
+        """Replace `before` by `after`, which has the same key. Only an insertion or a deletion changes the order."""
         super().swap(before, after)
         if before is None and after is not None:
             self.order.add(after.key)

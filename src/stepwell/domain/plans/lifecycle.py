@@ -132,3 +132,4 @@ STEPS: Final = {(event, *at): _step(event, at, target) for (event, at), target i
 STARTS: Final = {phase: PlanEvent(f"start_{phase}") for phase in Phase}
 COMPLETES: Final = {phase: PlanEvent(f"complete_{phase}") for phase in Phase}
 FAILS: Final = {phase: PlanEvent(f"fail_{phase}") for phase in Phase}
+"""The events that start, complete and fail each phase."""
