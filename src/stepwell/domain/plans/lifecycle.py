@@ -126,7 +126,9 @@ def _step(event: PlanEvent, at: Position, target: Position) -> Step:
     return Step(*target, str(target.phase), is_new_attempt, (event, at) in REVERSION, is_executed_again)
 
 
-STEPS: Final = {(event, *at): _step(event, at, target) for (event, at), target in LEGAL.items()}
+STEPS: Final[Mapping[tuple[PlanEvent, Phase, PlanState], Step]] = {
+    (event, at.phase, at.state): _step(event, at, target) for (event, at), target in LEGAL.items()
+}
 """`LEGAL` by event, phase and state: a transition finds all that it needs in one lookup."""
 
 STARTS: Final = {phase: PlanEvent(f"start_{phase}") for phase in Phase}
