@@ -150,7 +150,12 @@ class Channel:
         """Send a message, as often as its delivery demands, and return its answer."""
         connections = self.connections
         while True:
-            connection = self.acquire(delivery)
+            # What was never sent cannot have expired: an idle connection will do, without the checks of `acquire`.
+            connection = connections.take_idle() if delivery.sent_in is None else None
+            if connection is None:
+                connection = self.acquire(delivery)
+            else:
+                delivery.connected(connection)
             try:
                 if delivery.uploads or self.mappings.released or self.reads.reads:
                     self.send_preliminaries(connection, delivery)

@@ -92,6 +92,11 @@ class ConnectionPool:
             connection = self.acquire()
         return connection
 
+    def take_idle(self) -> PooledConnection | None:
+        """Return an idle connection for one call, or None if there is none or the session is over."""
+        with self._lock:
+            return self._idle.pop() if self._idle and not self._rules.is_over else None
+
     def acquire(self) -> PooledConnection:
         """Return a connection for one call, idle or new; wait while the maximum is in use.
 

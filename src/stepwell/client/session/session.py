@@ -154,16 +154,13 @@ def results_of(answer: ManagerMessage, count: int | None) -> tuple[Result, ...]:
 
     The manager refuses a whole request with a single refusal, which is raised here.
     """
-    if not isinstance(answer, Response):
+    if type(answer) is not Response:
         raise ProtocolError(f"the manager answered with {type(answer).__name__}")
-    if count is not None and len(answer.results) != count:
-        first = answer.results[0]
-        raise (
-            first.error()
-            if isinstance(first, Refusal)
-            else ProtocolError(f"{plural(len(answer.results), 'result')} came")
-        )
-    return answer.results
+    results = answer.results
+    if count is not None and len(results) != count:
+        first = results[0]
+        raise (first.error() if isinstance(first, Refusal) else ProtocolError(f"{plural(len(results), 'result')} came"))
+    return results
 
 
 def body_moved_error() -> BodyGone:
@@ -191,6 +188,9 @@ def request_for(calls: Sequence[Call[R]]) -> tuple[RequestFactory, Sequence[Larg
 
     A factory is needed because the number of a request is assigned only when it is first sent.
     """
+    if len(calls) == 1 and not calls[0].has_large:  # the usual case
+        single = cast("tuple[AnyCommand]", (calls[0].command,))
+        return lambda number, answered: Request(number, single, answered), ()
     uploads: list[LargeBody] = []
     commands = _commands(calls, uploads)
     return lambda number, answered: Request(number, commands, answered), uploads
