@@ -24,6 +24,7 @@ from benchmarks import (
     scale,
     small,
     tasks,
+    workloads,
 )
 from benchmarks.section import Section
 
@@ -36,9 +37,14 @@ class Part(Struct, frozen=True):
 
 
 FEW_CLIENTS = small.Scale(few=2, crowd=3)
+FEW_WORKLOADS = workloads.Scale(few=2, crowd=3, fragments=200, many_fragments=1_000)
 
 PARTS = {
     "small": Part(small.run, partial(small.run, seconds=0.01, scale=FEW_CLIENTS)),
+    "workloads": Part(
+        workloads.run,
+        partial(workloads.run, seconds=0.01, scale=FEW_WORKLOADS),
+    ),
     "anatomy": Part(anatomy.run, partial(anatomy.run, frames=2)),
     "bodies": Part(bodies.run, partial(bodies.run, reads=2, sizes=bodies.SIZES[:2], readers=2)),
     "pressure": Part(pressure.run, partial(pressure.run, entries=(100, 300, 1_000), stores=50, batches=5)),
