@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-_PROGRAM: Final = """
+PROGRAM: Final = """
 import os, sys
 print(flush=True)
 while os.getppid() == int(sys.argv[1]):
@@ -20,14 +20,16 @@ while os.getppid() == int(sys.argv[1]):
 
 
 @contextmanager
-def busy_processes(number: int) -> Generator[None]:
-    """Have busy processes for the duration of the block, all of them from its start."""
+def busy_processes(number: int) -> Generator[list[int]]:
+    """Have busy processes for the duration of the block, all of them from its start, and yield their ids."""
     with ExitStack() as stack:
+        found: list[int] = []
         for _ in range(number):
             process = stack.enter_context(
-                subprocess.Popen([sys.executable, "-I", "-S", "-c", _PROGRAM, str(os.getpid())], stdout=subprocess.PIPE)
+                subprocess.Popen([sys.executable, "-I", "-S", "-c", PROGRAM, str(os.getpid())], stdout=subprocess.PIPE)
             )
             stack.callback(process.kill)  # before the `with` waits for it
             assert process.stdout is not None
             process.stdout.readline()
-        yield
+            found.append(process.pid)
+        yield found

@@ -30,7 +30,7 @@ GATE_NS: Final = 5_000_000
 RUN_NS: Final = 100_000
 """A run that takes less is followed by one of twice as many calls."""
 RUN_CALLS_MAX: Final = 1_000
-LOAD_AT_ONCE: Final = 1_000
+LOAD_AT_ONCE: Final = 10_000
 LOAD_SECONDS_MAX: Final = 300.0
 ANSWER_SECONDS_MAX: Final = 60.0
 END_SECONDS_MAX: Final = 10.0
