@@ -56,7 +56,7 @@ PARTS = {
     "tasks": Part(partial(tasks.run, short=1_000), partial(tasks.run, long=2, short=4), rounds=3),
     "assembly": Part(assembly.run, partial(assembly.run, sizes=(300,), questions=2), rounds=2),
     "lifecycles": Part(
-        partial(lifecycles.run, lifecycles=2_000, records=20_000),
+        partial(lifecycles.run, lifecycles=1_000, records=10_000),
         partial(lifecycles.run, lifecycles=8, records=40, clients=2),
         rounds=3,
     ),

@@ -22,7 +22,7 @@ from benchmarks.section import Figures, Goal, Section
 from benchmarks.services import Services
 from benchmarks.works import Keys, Work
 
-SECONDS: Final = 0.25
+SECONDS: Final = 0.2
 WARM_UP: Final = 0.4  # the share of the seconds that the warm-up round takes
 REPLACED_PER_SECOND: Final = 10_000  # by the other process
 _TICKS_PER_SECOND: Final = 1_000

@@ -26,7 +26,6 @@ Run = Callable[[], None]
 ZIPF_EXPONENT: Final = 0.99  # as the generator of the Yahoo Cloud Serving Benchmark
 ZIPF_SAMPLE: Final = 100_000  # keys that a client uses over and over
 SPREAD: Final = 7_919  # a prime: the popular keys are not neighbours
-GETS_OF_TEN: Final = 9  # in the mix
 
 _bodies = count()
 
@@ -144,22 +143,21 @@ class Mix(Calls):
 
     def __init__(self, session: Session, keys: Keys, batch: int) -> None:
         super().__init__(session, keys, batch)
-        self._reads_left = GETS_OF_TEN
+        self._done_of_ten = 0
 
     def prepared(self, calls: int) -> Run:
-        steps: list[Run] = []
-        while calls:
-            if self._reads_left:
-                reads = min(calls, self._reads_left)
-                steps.append(partial(_read_each, self._session, self._next(reads)))
-                self._reads_left -= reads
-                calls -= reads
+        names, at = self._next(calls), 0
+        groups: list[tuple[Sequence[str], Item | None]] = []
+        while at < calls:
+            end = min(at + 10 - self._done_of_ten, calls)
+            self._done_of_ten = (self._done_of_ten + end - at) % 10
+            if self._done_of_ten:
+                groups.append((names[at:end], None))
             else:
-                (key,) = self._next(1)
-                steps.append(partial(self._session.put, key, new_body(key)))
-                self._reads_left = GETS_OF_TEN
-                calls -= 1
-        return partial(_all, steps)
+                key = names[end - 1]
+                groups.append((names[at : end - 1], (key, new_body(key))))
+            at = end
+        return partial(_mix, self._session, groups)
 
 
 KINDS: Final[dict[Work, type[Calls]]] = {
@@ -202,6 +200,9 @@ def _put_batches(session: Session, batches: Sequence[Sequence[Item]]) -> None:
         session.put_many(items)
 
 
-def _all(steps: Sequence[Run]) -> None:
-    for step in steps:
-        step()
+def _mix(session: Session, groups: Sequence[tuple[Sequence[str], Item | None]]) -> None:
+    for keys, item in groups:
+        if keys:
+            _read_each(session, keys)
+        if item:
+            session.put(*item)
