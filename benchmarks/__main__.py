@@ -51,9 +51,9 @@ PARTS = {
     "anatomy": Part(anatomy.run, partial(anatomy.run, frames=2)),
     "bodies": Part(bodies.run, partial(bodies.run, reads=2, sizes=bodies.SIZES[:2], readers=2)),
     "pressure": Part(pressure.run, partial(pressure.run, entries=(100, 300, 1_000), stores=50, batches=5), rounds=3),
-    "durable": Part(partial(durable.run, seconds=0.5), partial(durable.run, seconds=0.01, clients=(1, 2))),
+    "durable": Part(partial(durable.run, seconds=0.4), partial(durable.run, seconds=0.01, clients=(1, 2))),
     "fairness": Part(partial(fairness.run, seconds=1.0), partial(fairness.run, seconds=0.05, peers=2, batch=50)),
-    "tasks": Part(partial(tasks.run, short=1_000), partial(tasks.run, long=2, short=4), rounds=3),
+    "tasks": Part(partial(tasks.run, short=1_000), partial(tasks.run, long=2, short=4), rounds=2),
     "assembly": Part(assembly.run, partial(assembly.run, sizes=(300,), questions=2), rounds=2),
     "lifecycles": Part(
         partial(lifecycles.run, lifecycles=1_000, records=10_000),

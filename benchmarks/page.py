@@ -21,8 +21,9 @@ those of the same machine with other load. A ratio compares two contenders in th
 """
 
 _METHOD: Final = """\
-- All contenders are started together, and take turns in each round. A round before them does not count. A figure is
-  the median of the rounds.
+- The contenders of a table are started together, and take turns in each round. Those whose processes are busy even
+  while idle, as actors of Ray and Dask, have rounds of their own. A warm-up round does not count, except where each
+  measurement starts new processes. A figure is the median of the rounds.
 - Clients are processes of their own, and begin at the same instant. No process is pinned to a core.
 - A client makes calls until its time is over. The rate counts all calls of all clients until the last client is done.
 - Only some calls are timed by themselves, because reading the clock takes as long as a short call. Nothing is

@@ -21,7 +21,7 @@ from benchmarks.section import Figures, Goal, Section
 from benchmarks.services import Services
 from benchmarks.works import Work
 
-SECONDS: Final = 0.2
+SECONDS: Final = 0.15
 WARM_UP: Final = 0.5  # the share of the seconds that the warm-up round takes
 _WORKS: Final[tuple[Work, ...]] = ("store", "get")
 

@@ -82,24 +82,21 @@ Efforts = dict[tuple[Cell, str], list[Effort]]
 
 
 def other_works(scale: Scale) -> tuple[Cell, ...]:
-    replaced = ((2.0, SYNC_MANAGER),), ((1.2, SYNC_MANAGER), (1.2, REDIS)), ()
-    mixed: tuple[tuple[Compared, ...], ...] = (), ((8.0, SYNC_MANAGER),), ()
-    clients = 1, scale.few, scale.crowd
-    works: tuple[tuple[Work, tuple[tuple[Compared, ...], ...]], ...] = (("replacing store", replaced), ("mix", mixed))
-    batched = Cell(
-        work="replacing store",
-        clients=scale.few,
-        batch=scale.batch,
-        contenders=_BATCHED,
-        wanted=((1.0, REDIS), (0.333, BASE_MANAGER)),
-    )
+    few, crowd = scale.few, scale.crowd
     return (
-        *(
-            Cell(work=work, clients=number, wanted=wanted)
-            for work, goals in works
-            for number, wanted in zip(clients, goals, strict=True)
+        Cell(work="replacing store", wanted=((2.0, SYNC_MANAGER),)),
+        Cell(work="replacing store", clients=few, wanted=((1.2, SYNC_MANAGER), (1.2, REDIS))),
+        Cell(work="replacing store", clients=crowd),
+        Cell(
+            work="replacing store",
+            clients=few,
+            batch=scale.batch,
+            contenders=_BATCHED,
+            wanted=((1.0, REDIS), (0.333, BASE_MANAGER)),
         ),
-        batched,
+        Cell(work="mix"),
+        Cell(work="mix", clients=few, wanted=((8.0, SYNC_MANAGER),)),
+        Cell(work="mix", clients=crowd),
         Cell(work="store with metadata"),
         Cell(work="get of an absent id"),
         Cell(work="get", is_warm=True),

@@ -53,7 +53,9 @@ def test_everybody_takes_part_with_small_bodies() -> None:
     )
     assert {"stepwell", "SyncManager dict"} <= {each.contender for each in cpu.figures}
     for section in sections:
-        assert all(len(each.values) == 1 and min(each.values) > 0 for each in section.figures)
+        assert all(len(each.values) == 1 for each in section.figures)
+        # A manager may use no time that the kernel counts while clients read without requests.
+        assert all(min(each.values) > 0 for each in section.figures if section is not cpu)
         for goal in section.goals:
             assert section.reached(goal) is not None or {goal.contender, goal.peer} & absent.keys(), goal
 
