@@ -21,8 +21,10 @@ from stepwell.boot import clock_namespace
 from stepwell.errors import RuntimeFault
 from stepwell.memory.reader.index_reader import IndexReader, Key, KnownRecord
 from stepwell.memory.reader.mappings import Mappings
+from stepwell.protocol.fragment_index import ACCESS_COUNT, NOW_MS
 from stepwell.protocol.messages import IndexOpened, ReadsReported
 
+_READS_MASK: Final = limits.INDEX_READS_MAX - 1
 _REPORT_NS: Final = limits.INDEX_REPORT_MS * 1_000_000
 
 
@@ -83,9 +85,12 @@ class IndexedReads:
         """Count an access to a fragment that was found. The manager is told later."""
         reads = self.reads
         reads.append(found.key)
-        if len(reads) % limits.INDEX_READS_MAX == 0:  # again, if no report was possible or threads read meanwhile
+        if not len(reads) & _READS_MASK:  # again, if no report was possible or threads read meanwhile
             self.report_at_ns = 0
-        found.count()
+        words, count = found.words, found.access_count + 1
+        others = words[found.at + ACCESS_COUNT]
+        found.access_count = max(others, count)  # `max` would take longer than the rest
+        found.last_accessed_ms = words[NOW_MS]
 
     def pop_report(self) -> ReadsReported | None:
         """Return the next report and forget its reads, or None if there is nothing to report."""

@@ -27,7 +27,6 @@ from stepwell.protocol.fragment_index import (
     CHAIN_SLOTS_MAX,
     LENGTH,
     NEXT,
-    NOW_MS,
     PAYLOAD,
     PAYLOAD_BYTES,
     SEQUENCE,
@@ -85,12 +84,6 @@ class KnownRecord:
         words, at = self.words, self.at
         self.access_count = max(self.access_count, words[at + ACCESS_COUNT])
         self.last_accessed_ms = max(self.last_accessed_ms, words[at + ACCESSED_MS])
-
-    def count(self) -> None:
-        """Add an access of this client, at the manager's time of its latest turn."""
-        words = self.words
-        self.access_count = max(self.access_count + 1, words[self.at + ACCESS_COUNT])
-        self.last_accessed_ms = words[NOW_MS]
 
 
 class _OpenIndex:
