@@ -120,13 +120,11 @@ class Loop:
     def run(self) -> None:
         """Turn until the loop is drained.
 
-        Then write the remaining access times, so that a restart keeps the LRU order.
+        Then write the remaining access times, so that a restart keeps the LRU order, and let the tables follow the log.
         """
         while not self._is_drained():
             self.turn()
-        while self._journal.write_uses():
-            self._journal.commit()
-        self._journal.commit()
+        self._journal.finish()
 
     def restore_sessions(self, stored: StoredState) -> None:
         """Expect the clients of an earlier manager: restore their sessions and watch their processes.

@@ -290,9 +290,9 @@ class StateOwner:
         return found if len(found) == len(ends) else ()
 
     def work(self) -> bool:
-        """Do one slice of background work on catalogues and bodies. Return True if there may be more."""
+        """Do one slice of background work on catalogues, bodies and tables. Return True if there may be more."""
         self._require_owner()
-        return self._catalogues.work() or self._bodies.background.work()
+        return self._catalogues.work() or self._bodies.background.work() or self.journal.work()
 
     def housekeep(self, now_s: float) -> None:
         """Drop idle catalogues, and retry at intervals what found no room."""

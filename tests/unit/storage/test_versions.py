@@ -22,7 +22,7 @@ from tests.support.storage.kept_database import SUFFIX, VERSIONS
 from tests.support.storage.state import NOON_MS, DurableState, durable_state
 
 FILES = sorted(VERSIONS.glob(f"*{SUFFIX}"))
-BYTES_MAX = 110_000
+BYTES_MAX = 120_000
 
 
 def test_every_version_has_its_file() -> None:
