@@ -60,19 +60,18 @@ def _changed_rows(kind: type, changed: dict[object, Row | None]) -> Iterator[Cha
     """
     if kind is TierBudget:
         budget = cast(TierBudget, changed["budget"])
-        yield "budget.put", [rows.BUDGET.sealed(each) for each in rows.budget_values(budget)]
+        yield "budget.put", rows.budget_values(budget)
         return
     table = cast("rows.RowTable[msgspec.Struct]", _TABLES[kind])
     gone = [_key(key) for key, row in changed.items() if row is None]
     present = [cast(msgspec.Struct, row) for row in changed.values() if row is not None]
     if gone:
         yield f"{table.name}.delete", gone
-    yield f"{table.name}.put", [table.sealed(table.values(row)) for row in present]
+    yield f"{table.name}.put", [table.values(row) for row in present]
     if kind is Plan:
         yield "leases.delete", [(cast(str, key),) for key in changed]
         leased = [(plan.plan_id, plan.lease) for plan in cast("list[Plan]", present)]
-        values = [(plan_id, *msgspec.structs.astuple(lease)) for plan_id, lease in leased if lease]
-        yield "leases.put", [rows.LEASES.sealed(each) for each in values]
+        yield "leases.put", [(plan_id, *msgspec.structs.astuple(lease)) for plan_id, lease in leased if lease]
 
 
 def _changed_sessions(batch: CommitBatch, sessions: dict[str, SessionRow]) -> list[Change]:
@@ -91,9 +90,9 @@ def _changed_sessions(batch: CommitBatch, sessions: dict[str, SessionRow]) -> li
         keys: list[Values] = [(session_id,) for session_id in batch.sessions]
         changes += (("replies.end", keys), ("reply_parts.end", keys), ("sessions.delete", keys))
     if batch.replies:
-        changes.append(("replies.put", [rows.REPLIES.sealed(each) for each in batch.replies]))
+        changes.append(("replies.put", batch.replies))
     if batch.reply_parts:
-        changes.append(("reply_parts.put", [rows.REPLY_PARTS.sealed(each) for each in batch.reply_parts]))
+        changes.append(("reply_parts.put", batch.reply_parts))
     if batch.completed:
         changes.append(("reply_parts.complete", batch.completed))
     if batch.answered:
@@ -104,8 +103,7 @@ def _changed_sessions(batch: CommitBatch, sessions: dict[str, SessionRow]) -> li
                 present[session_id] = replace(found, answered=answered)
     if present:
         sessions |= present
-        values = [rows.SESSIONS.sealed(rows.SESSIONS.values(each)) for each in present.values()]
-        changes.append(("sessions.put", values))
+        changes.append(("sessions.put", [rows.SESSIONS.values(each) for each in present.values()]))
     return changes
 
 
@@ -117,7 +115,7 @@ def _event_values(events: list[AnyEvent]) -> list[Values]:
         ordinal = ordinal + 1 if event.revision == revision else 0
         revision = event.revision
         kind = type(event).__name__
-        values.append(rows.EVENTS.sealed((revision, ordinal, event.at_ms, kind, _json.encode(event).decode())))
+        values.append((revision, ordinal, event.at_ms, kind, _json.encode(event).decode()))
     return values
 
 

@@ -1,19 +1,20 @@
 """The redo log: the changes of a turn as one row, until the tables have them.
 
-A commit that wrote each row into its table would change a page or more of each of them, and log these pages. So a turn
-appends one record here, in the same database, and the tables follow in slices: when the manager is idle, after some
-seconds, when the log exceeds its bound, and at the end. The bytes of bodies are not in the log, because they would be
+A commit that wrote each row into its table would change a page or more of each of them, and flush these pages. So a
+turn appends one record here, in the same database, and the tables follow in slices: when the manager is idle, after
+some seconds, when the log exceeds its bound, and at the end. Bodies are not in the log, because their bytes would be
 written twice: a turn writes them to their own table, in the same transaction.
 
     redo_log    number (of the commit), revision, record, checksum
 
 A record is the row of the table `store` after the turn, and a list of changes: each the name of a statement in
-`STATEMENTS`, and its rows with their checksums. The numbers have no gaps and begin behind the number of commits that
-the table `store` says, so that a missing record is noticed. A slice moves the oldest records into the tables and
-deletes them, in one transaction. The tables are therefore always the state of an earlier commit, as a whole.
+`STATEMENTS`, and its rows. In the tables the rows get checksums of their own. The numbers have no gaps and begin
+behind the number of commits that the table `store` says, so that a missing record is noticed. A slice moves the oldest
+records into the tables and deletes them, in one transaction. The tables are therefore always the state of an earlier
+commit, as a whole; only replies that have reached their callers meanwhile are left out.
 
 Everything that reads the tables applies the log first: a manager that starts and a backup in their own transaction,
-readers that must not write on a `log_view`. A manager of a later version applies it before it migrates the tables, so
+readers that must not write on a `log_view`. A manager of a later version applies it before it migrates the tables. So
 the names and the columns of a statement are never changed: a migration adds columns behind the others.
 """
 
@@ -115,8 +116,8 @@ def latest_store_row(db: Database) -> StoreRow | None:
         raise rows.REDO_LOG.damage(found, error) from error
 
 
-def events_after(db: Database, revision: int, limit: int) -> Iterator[Values]:
-    """Yield the rows of the logged events behind a revision, in order: whole revisions, until there are `limit`."""
+def events_after(db: Database, revision: int, limit: int) -> Iterator[Value]:
+    """Yield the texts of the logged events behind a revision, in order: whole revisions, until there are `limit`."""
     count, latest = 0, revision
     for found in db.execute(_BEHIND, (revision,)):
         for name, changed in _opened(found).changes:
@@ -125,7 +126,7 @@ def events_after(db: Database, revision: int, limit: int) -> Iterator[Values]:
                     if count >= limit and of != latest:
                         return
                     count, latest = count + 1, of
-                    yield event
+                    yield event[-1]
 
 
 def apply_all(db: Database) -> None:
@@ -166,7 +167,7 @@ def apply_slice(db: Database, bytes_max: int, is_needed: Callable[[Values], bool
             _collect(groups, name, needed)
     for group in groups.values():
         for name, values in group:
-            db.executemany(_statement(name, values), values)
+            _execute(db, name, values)
     db.execute("DELETE FROM redo_log WHERE number <= ?", (last,))
     store = _with_events_after(store, events_after)
     write_store_row(db, store)
@@ -193,12 +194,13 @@ def _with_events_after(store: Values, events_after: int) -> Values:
     return (*store[:at], max(cast(int, store[at]), events_after), *store[at + 1 :])
 
 
-def _statement(name: str, values: Sequence[Values]) -> str:
-    """Return the SQL of a statement. A record of an earlier version has fewer columns, and the tables have too."""
+def _execute(db: Database, name: str, values: Sequence[Values]) -> None:
+    """Execute a statement for each row. A record of an earlier version has fewer columns, and the tables have too."""
     table = _PUTS.get(name)
-    if table is None or (width := len(values[0]) - 1) == len(table.columns):
-        return STATEMENTS[name]
-    return table.put_first(width)
+    if table is None:
+        db.executemany(STATEMENTS[name], values)
+    else:
+        db.executemany(table.put_first(len(values[0])), map(table.sealed, values))
 
 
 def _end_of_slice(db: Database, bytes_max: int) -> tuple[int, int]:

@@ -164,13 +164,13 @@ DELETE_FRAGMENT: Final = "DELETE FROM fragments WHERE serial = ?"
 
 
 def fragment_values(entry: FragmentEntry) -> Values:
-    """Return the column values of a fragment, with their checksum.
+    """Return the column values of a fragment.
 
     This runs with every store, and is written out by hand because the generic `RowTable.values` takes several times as
     long.
     """
     row = entry.row
-    values = (
+    return (
         row.project,
         row.fragment_id,
         row.source,
@@ -187,7 +187,6 @@ def fragment_values(entry: FragmentEntry) -> Values:
         _json.encode(row.metadata).decode() if row.metadata else _NO_METADATA,
         *use_values(entry),
     )
-    return FRAGMENTS.sealed(values)
 
 
 def use_values(entry: FragmentEntry) -> Values:

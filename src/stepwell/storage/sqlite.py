@@ -25,7 +25,7 @@ from msgspec.structs import astuple, replace
 
 from stepwell import limits
 from stepwell.domain.events import AnyEvent
-from stepwell.errors import StartFailed, StoreFailed
+from stepwell.errors import StartFailed, StoreDamaged, StoreFailed
 from stepwell.identifiers import new_id
 from stepwell.protocol.messages import ENCODING
 from stepwell.storage import redo_log, rows
@@ -145,7 +145,7 @@ class SqliteStore:
                 self._apply_slice(max(limits.REDO_SLICE_BYTES, 2 * added))
             self._db.execute("COMMIT")
             self._files.write_mark(self._latest())
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, StoreDamaged) as error:
             raise self._failed(error) from error
 
     def follow(self) -> None:
@@ -163,7 +163,7 @@ class SqliteStore:
             self._db.execute("BEGIN IMMEDIATE")
             self._apply_slice(limits.REDO_SLICE_BYTES)
             self._db.execute("COMMIT")
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, StoreDamaged) as error:
             raise self._failed(error) from error
         return self._is_following
 
@@ -191,7 +191,7 @@ class SqliteStore:
         """Return the latest commit, for the mark."""
         return Mark(self._row.epoch, self._row.commits, self._row.revision)
 
-    def _failed(self, error: sqlite3.Error | OSError) -> StoreFailed:
+    def _failed(self, error: sqlite3.Error | OSError | StoreDamaged) -> StoreFailed:
         """Return the error for a failed write."""
         return StoreFailed(
             f"the data directory {self._files.path!r} cannot be written ({error}): "
@@ -220,10 +220,11 @@ class SqliteStore:
                 (revision, limit),
             ).fetchone()[0]
             upto = bound if bound is not None else revision
-            found: list[Values] = self._db.execute(rows.SELECT_EVENTS, (revision, upto)).fetchall()
-            if len(found) < limit:
-                found += redo_log.events_after(self._db, revision, limit - len(found))
-        return [_events.decode(cast(str, rows.EVENTS.opened(each)[-1])) for each in found]
+            found = self._db.execute(rows.SELECT_EVENTS, (revision, upto)).fetchall()
+            texts = [rows.EVENTS.opened(each)[-1] for each in found]
+            if len(texts) < limit:
+                texts += redo_log.events_after(self._db, revision, limit - len(texts))
+        return [_events.decode(cast(str, each)) for each in texts]
 
     def oldest_event(self) -> int:
         """Return the revision behind which no event is missing."""

@@ -16,6 +16,7 @@ The bytes of bodies have a digest, and are outside of the checksum: recovery mus
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Final
 from zlib import crc32
 
@@ -60,6 +61,7 @@ class CheckedTable:
         self.select = self.select_with()
         self.seal = f"UPDATE {name} SET checksum = {_FUNCTION}({names})"  # noqa: S608
 
+    @cache  # noqa: B019 - tables are constants
     def put_first(self, width: int) -> str:
         """Return the statement that writes the first columns of a row: all that an earlier version had."""
         names = ", ".join(self.columns[:width])
