@@ -36,6 +36,7 @@ from stepwell.storage.directory import DATABASE, DataDirectory
 from stepwell.storage.load import load, read_store_row
 from stepwell.storage.mark import MARK
 from stepwell.storage.rows import TABLES, StoreRow
+from stepwell.storage.sql import Database
 from stepwell.storage.sqlite import SqliteStore
 from stepwell.storage.store import Durability, ReplyPart, SessionRow, StoredState
 from stepwell.storage.store_files import StoreFiles
@@ -178,7 +179,7 @@ def kept(directory: Path) -> StoredState:
     return found
 
 
-def latest_store_row(db: sqlite3.Connection) -> StoreRow:
+def latest_store_row(db: Database) -> StoreRow:
     """The row of the store after the last commit."""
     return redo_log.latest_store_row(db) or read_store_row(db)
 
