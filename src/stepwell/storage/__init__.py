@@ -11,9 +11,10 @@ Entry points:
     `loss.accept_loss` begins a new epoch after a loss of commits.
     `readonly.inspect` reads a database without a trace, for the doctor. `backup.back_up` copies one.
 
-Order of reading: `store` (the interface), `sqlite` (a commit), `table` and `rows` (a row as columns, with a checksum),
-`schema` (tables and migrations), `database` (opening, and what counts as damage), `load` (reading all back), `mark` and
-`loss` (lost commits), `private_files` (what is opened at all); then the others.
+Order of reading: `store` (the interface), `sqlite` (a commit), `changes` and `redo_log` (a turn as one row, and its way
+into the tables), `log_view` (the same for readers), `table` and `rows` (a row as columns, with a checksum), `schema`
+(tables and migrations), `database` (opening, and what counts as damage), `load` (reading all back), `mark` and `loss`
+(lost commits), `private_files` (what is opened at all); then the others.
 
 Allowed imports: `domain` for the rows, `protocol.messages` for a default, `limits` and `errors`.
 
