@@ -73,7 +73,7 @@ class _Record(Struct, array_like=True, frozen=True):
     changes: list[tuple[str, list[tuple[object, ...]]]]
 
 
-class Applied(NamedTuple):
+class AppliedSlice(NamedTuple):
     """The result of a slice: the row of the store in its table, the bytes of the records, and the number of events."""
 
     store: StoreRow
@@ -138,7 +138,7 @@ def apply_all(db: Database) -> None:
         pass
 
 
-def apply_slice(db: Database, bytes_max: int, is_needed: Callable[[Values], bool] | None = None) -> Applied | None:
+def apply_slice(db: Database, bytes_max: int, is_needed: Callable[[Values], bool] | None = None) -> AppliedSlice | None:
     """Move the oldest records into the tables, inside the caller's transaction. Return None if the log is empty.
 
     A slice has at least one record, and as many as `bytes_max` allows. Rows of replies that are not needed any more,
@@ -171,7 +171,7 @@ def apply_slice(db: Database, bytes_max: int, is_needed: Callable[[Values], bool
     db.execute("DELETE FROM redo_log WHERE number <= ?", (last,))
     store = _with_events_after(store, events_after)
     write_store_row(db, store)
-    return Applied(rows.STORE.row(store), taken, events)
+    return AppliedSlice(rows.STORE.row(store), taken, events)
 
 
 def write_store_row(db: Database, values: Values) -> None:
