@@ -25,7 +25,7 @@ from typing import Final, NamedTuple, cast
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from stepwell import limits
 from stepwell.errors import StoreDamaged
@@ -108,12 +108,7 @@ def is_empty(db: Database) -> bool:
 def latest_store_row(db: Database) -> StoreRow | None:
     """Return the row of the store after the latest record, or None if the log is empty."""
     found = db.execute(_LATEST).fetchone()
-    if found is None:
-        return None
-    try:
-        return rows.STORE.row(cast(Values, _opened(found).store))
-    except ValueError as error:
-        raise rows.REDO_LOG.damage(found, error) from error
+    return None if found is None else _store_row(found, _opened(found))
 
 
 def events_after(db: Database, revision: int, limit: int) -> Iterator[Value]:
@@ -149,13 +144,12 @@ def apply_slice(db: Database, bytes_max: int, is_needed: Callable[[Values], bool
     if not taken:
         return None
     commits, events_after = _place_of_tables(db)
-    groups, events, store = dict[str, list[tuple[str, list[Values]]]](), 0, tuple[Value, ...]()
-    for found in db.execute(_UP_TO, (last,)).fetchall():
-        record = _opened(found)
+    groups, events = dict[str, list[tuple[str, list[Values]]]](), 0
+    records = [(found, _opened(found)) for found in db.execute(_UP_TO, (last,)).fetchall()]
+    for found, record in records:
         commits += 1
         if found[0] != commits:
             raise rows.REDO_LOG.damage(found, f"the record of commit {commits} is missing before it")
-        store = cast(Values, record.store)
         for name, changed in record.changes:
             if name not in STATEMENTS:
                 raise rows.REDO_LOG.damage(found, f"there is no statement {name!r}")
@@ -165,13 +159,14 @@ def apply_slice(db: Database, bytes_max: int, is_needed: Callable[[Values], bool
             elif name == _EVENTS_PUT:
                 events += len(changed)
             _collect(groups, name, needed)
+    store = _store_row(*records[-1])
     for group in groups.values():
         for name, values in group:
             _execute(db, name, values)
     db.execute("DELETE FROM redo_log WHERE number <= ?", (last,))
-    store = _with_events_after(store, events_after)
-    write_store_row(db, store)
-    return AppliedSlice(rows.STORE.row(store), taken, events)
+    store = replace(store, events_after=max(store.events_after, events_after))  # some were deleted since the record
+    write_store_row(db, astuple(store)[: len(records[-1][1].store)])
+    return AppliedSlice(store, taken, events)
 
 
 def write_store_row(db: Database, values: Values) -> None:
@@ -186,12 +181,6 @@ def _place_of_tables(db: Database) -> tuple[int, int]:
     if found is None:
         raise StoreDamaged("table store has no row, and the redo log has records")
     return cast("tuple[int, int]", found)
-
-
-def _with_events_after(store: Values, events_after: int) -> Values:
-    """Return a row of the store that knows of the events that were deleted since its record was written."""
-    at = rows.STORE.columns.index("events_after")
-    return (*store[:at], max(cast(int, store[at]), events_after), *store[at + 1 :])
 
 
 def _execute(db: Database, name: str, values: Sequence[Values]) -> None:
@@ -231,4 +220,12 @@ def _opened(found: Sequence[Value]) -> _Record:
     try:
         return _decode(cast(bytes, record))
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
+        raise rows.REDO_LOG.damage(found, error) from error
+
+
+def _store_row(found: Sequence[Value], record: _Record) -> StoreRow:
+    """Return the row of the store after a record, which may lack the last columns, or raise `StoreDamaged`."""
+    try:
+        return rows.STORE.row(cast(Values, record.store))
+    except (TypeError, StoreDamaged) as error:
         raise rows.REDO_LOG.damage(found, error) from error

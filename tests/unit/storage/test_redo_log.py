@@ -199,6 +199,7 @@ def test_every_flipped_bit_of_a_record_is_found(tmp_path: Path) -> None:
         ("UPDATE redo_log SET record = x'00' WHERE number = (SELECT min(number) FROM redo_log)", "table redo_log"),
         ("UPDATE redo_log SET record = 'text' WHERE number = (SELECT max(number) FROM redo_log)", "table redo_log"),
         ("UPDATE redo_log SET record = x'9290C0' WHERE number = (SELECT max(number) FROM redo_log)", "table redo_log"),
+        ("UPDATE redo_log SET record = x'929090' WHERE number = (SELECT max(number) FROM redo_log)", "table redo_log"),
         ("DELETE FROM store", "table store"),
     ],
 )
