@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from stepwell.errors import StoreDamaged
 from stepwell.storage.database import configure_to_write, require_known_version
-from stepwell.storage.mark import Mark, parse_mark
+from stepwell.storage.files.mark import Mark, parse_mark
+from stepwell.storage.files.store_files import StoreFiles
 from stepwell.storage.sql import Database
-from stepwell.storage.store_files import StoreFiles
 from tests.simulator.disk import SimulatedDatabase, SimulatedDisk
 
 DIRECTORY = "/data"

@@ -307,9 +307,9 @@ class StateOwner:
         return found if len(found) == len(ends) else ()
 
     def work(self) -> bool:
-        """Do one slice of background work on catalogues and bodies. Return True if there may be more."""
+        """Do one slice of background work. Return True if there may be more."""
         self._require_owner()
-        return self._catalogues.work() or self._bodies.background.work() or self._index.work()
+        return self._catalogues.work() or self._bodies.background.work() or self._index.work() or self.journal.work()
 
     def count_reads(self, reads: Sequence[tuple[str, str, int]], origin: Origin) -> None:
         """Count reads that a client made without a request."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from stepwell.boot import clock_namespace
-from stepwell.storage.private_files import open_private
+from stepwell.storage.files.private_files import open_private
 
 VALIDITY: Final = "stepwell.valid"
 _DIGITS: Final = 20
