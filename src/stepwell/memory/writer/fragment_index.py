@@ -91,7 +91,8 @@ class FragmentIndex:
         self._listed_to: str | None = None  # the last project that was put there after the opening; None: all were
         self._retired: list[MemorySegment] = []
         self._renew_at_ns = 0
-        self.is_disabled = False  # by the settings, or because there is no memory or no file for it
+        self._open_at_s = 0.0  # after there was no memory for it
+        self.is_disabled = False  # by the settings
 
     def __bool__(self) -> bool:
         """True if the index is open, so that changes have to be noted."""
@@ -170,7 +171,7 @@ class FragmentIndex:
         """Show readers the state after the commit of a turn, and let them read it for a while."""
         slots = self._slots
         if slots is None:
-            if not self._changed or not self._open():
+            if not self._changed or time.monotonic() < self._open_at_s or not self._open():
                 return
             slots = self._slots
             assert slots is not None
@@ -238,7 +239,7 @@ class FragmentIndex:
         self._slots = self._cells = self._successor = None
 
     def _open(self) -> bool:
-        """Create the segments. Without memory for them there is no index, and every read is a request."""
+        """Create the segments. Without memory for them there is no index for a while, and every read is a request."""
         with ExitStack() as undo:
             try:
                 slots = IndexSlots(self._new_segment((limits.INDEX_SLOTS_MAX + 1) * SLOT_BYTES))
@@ -248,8 +249,8 @@ class FragmentIndex:
                 slots.prepare()
                 cells.prepare()
             except (OSError, MemoryError):
-                self.is_disabled = True
                 self._changed.clear()
+                self._open_at_s = time.monotonic() + limits.BLOCKED_RETRY_SECONDS
                 return False
             undo.pop_all()
         self._slots, self._cells = slots, cells
