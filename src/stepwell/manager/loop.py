@@ -178,7 +178,7 @@ class Loop:
         self._now_s = self._requests.now_s()
         busy = self._apply(ready)
         self._journal.commit()
-        self._index.publish(self._requests.clock.latest_ms)
+        self._index.publish(self._requests.clock.latest_ms, is_active=bool(busy))
         self._reply(busy)
         self._sharing.close_retired()
 

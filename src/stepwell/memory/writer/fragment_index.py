@@ -167,8 +167,11 @@ class FragmentIndex:
             if slot is not None and entry is not None:
                 self._slots.write_accesses(slot, entry.access_count, entry.last_accessed_ms)
 
-    def publish(self, now_ms: int) -> None:
-        """Show readers the state after the commit of a turn, and let them read it for a while."""
+    def publish(self, now_ms: int, *, is_active: bool = True) -> None:
+        """Show readers the state after the commit of a turn. If clients are active, let them read it for a while.
+
+        A client that reads sends a request now and then, so that no turn without one has to move the validity.
+        """
         slots = self._slots
         if slots is None:
             if not self._changed or time.monotonic() < self._open_at_s or not self._open():
@@ -187,6 +190,8 @@ class FragmentIndex:
                 self._exchange_cells(words)
             words[SEQUENCE] = sequence + 2
         words[NOW_MS] = now_ms
+        if not is_active:
+            return
         now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         if now_ns >= self._renew_at_ns or not words[VALID_UNTIL]:
             self._renew(words, now_ns)
