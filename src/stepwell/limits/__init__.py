@@ -455,7 +455,5 @@ assert EVENTS_BUFFERED <= EVENTS_KEPT, "events that are in memory are in the sto
 assert REQUESTS_IN_FLIGHT_MAX + UPLOADING_CONNECTIONS_MAX + CONNECTIONS_PER_CLIENT_MAX < REPLIES_REMEMBERED_MAX, (
     "every request that is in flight when a connection breaks can be sent again"
 )
-assert INDEX_REPORT_MS * 2 <= INDEX_VALID_MS, (
-    "a client that reads causes a turn before the index expires"
-)
+assert INDEX_REPORT_MS * 2 <= INDEX_VALID_MS, "a client that reads causes a turn before the index expires"
 assert INDEX_READS_MAX <= INDEX_READS_PER_REPORT_MAX, "the reads of a session are mostly one report"

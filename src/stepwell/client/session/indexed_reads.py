@@ -83,7 +83,7 @@ class IndexedReads:
     def count(self, found: KnownRecord) -> None:
         """Count an access to a fragment that was found. The manager is told later."""
         self.reads.append(found.key)
-        if len(self.reads) == limits.INDEX_READS_MAX:
+        if len(self.reads) >= limits.INDEX_READS_MAX:
             self._report_at_ns = 0
         self.index.count(found)
 

@@ -63,13 +63,17 @@ class KnownRecord:
 
 
 class _OpenIndex:
-    """The two segments of an index, mapped read-only."""
+    """The two segments of an index, mapped read-only, and the records that were read in its slots.
 
-    __slots__ = ("buckets", "cells", "cells_number", "key", "slots", "slots_number", "words")
+    `known` belongs to the slots: a slot never moves, and no stamp comes twice, but the next manager has the same ones.
+    """
+
+    __slots__ = ("buckets", "cells", "cells_number", "key", "known", "slots", "slots_number", "words")
 
     def __init__(self, slots: tuple[int, memoryview], cells: tuple[int, memoryview], key: bytes) -> None:
         self.slots_number, self.slots = slots
         self.cells_number, self.cells = cells
+        self.known: dict[Key, KnownRecord] = {}
         self.words = self.slots.cast("Q")
         self.buckets = len(self.cells) // BUCKET.size
         self.key = key
@@ -78,26 +82,27 @@ class _OpenIndex:
 class IndexReader:
     """The index of one manager, as one client sees it. Any number of threads may use it, without a lock.
 
-    `_index` and `_known` are exchanged as a whole. The records that are known belong to the index: a slot never moves,
-    and no stamp comes twice.
+    `_index` is exchanged as a whole.
     """
 
     def __init__(self, mappings: Mappings) -> None:
         self._mappings = mappings
         self._index: _OpenIndex | None = None
-        self._known: dict[Key, KnownRecord] = {}
 
     def open(self, slots: int, cells: int, key: bytes) -> None:
-        """Use the index in two segments. They were mapped before, unless that is impossible: then there is no index."""
-        if not is_supported():
-            return
+        """Use the index in two segments. They were mapped before, unless that is impossible: then there is no index.
+
+        An older index, which was announced on another connection and is read late, does not replace a newer one.
+        """
         index = self._index
+        if not is_supported() or (index is not None and (slots, cells) < (index.slots_number, index.cells_number)):
+            return
         try:
             found = _OpenIndex((slots, self._mappings.segment(slots)), (cells, self._mappings.segment(cells)), key)
         except BodyGone:
             return
-        if index is None or index.slots_number != slots:
-            self._known = {}
+        if index is not None and index.slots_number == slots:
+            found.known = index.known
         self._index = found
 
     def close_unmapped(self) -> None:
@@ -114,7 +119,7 @@ class IndexReader:
 
     def note_answer(self, key: Key, last_accessed_ms: int, access_count: int) -> None:
         """Note the accesses that the manager has counted, so that a later lookup does not return less."""
-        found = self._known.get(key)
+        found = None if (index := self._index) is None else index.known.get(key)
         if found is not None:
             found.last_accessed_ms = max(found.last_accessed_ms, last_accessed_ms)
             found.access_count = max(found.access_count, access_count)
@@ -122,7 +127,6 @@ class IndexReader:
     def close(self) -> None:
         """Use no index, until another one is opened."""
         self._index = None
-        self._known = {}
 
     def find(self, key: Key, until_ns: int) -> KnownRecord | None:
         """Return the record of a fragment, or None if the manager has to be asked, at the latest from `until_ns` on."""
@@ -131,44 +135,46 @@ class IndexReader:
             return None
         words = index.words
         sequence = words[SEQUENCE]
-        found = self._known.get(key)
+        found = index.known.get(key)
         if found is None or words[found.at] != found.stamp or sequence & 1 or words[SEQUENCE] != sequence:
-            found = self._look_up(index, key)
+            found = _look_up(index, key)
             if found is None:
                 return None
         # The validity comes last: no other manager had acknowledged anything when the words above were read.
         now_ns = time.clock_gettime_ns(_BOOT)
         return found if now_ns < until_ns and now_ns < words[VALID_UNTIL] else None
 
-    def _look_up(self, index: _OpenIndex, key: Key) -> KnownRecord | None:
-        """Find a record by its name, between two publications. After some attempts, or if there is none, give up."""
-        words = index.words
-        hashed = hash_of(index.key, *key)
-        for _ in range(limits.INDEX_ATTEMPTS_MAX):
-            sequence = words[SEQUENCE]
-            if sequence & 1:
-                continue
-            if words[CELLS] != index.cells_number:
-                return None
-            slot = _slot_of(index, hashed)
-            stamp = words[slot * SLOT_WORDS + STAMP]
-            encoded = _record_at(index, slot) if slot else b""
-            if words[SEQUENCE] != sequence:
-                continue
-            if not slot:
-                return None
-            record = decode_record(encoded)
-            if record.row.key != key:  # another name with the same hash
-                return None
-            return self._remember(KnownRecord(key, slot * SLOT_WORDS + STAMP, stamp, record))
-        return None
 
-    def _remember(self, found: KnownRecord) -> KnownRecord:
-        """Keep a record for later lookups. When there are too many, all are dropped, which costs a lookup each."""
-        if len(self._known) >= limits.INDEX_KNOWN_MAX:
-            self._known = {}
-        self._known[found.key] = found
-        return found
+def _look_up(index: _OpenIndex, key: Key) -> KnownRecord | None:
+    """Find a record by its name, between two publications. After some attempts, or if there is none, give up."""
+    words = index.words
+    hashed = hash_of(index.key, *key)
+    for _ in range(limits.INDEX_ATTEMPTS_MAX):
+        sequence = words[SEQUENCE]
+        if sequence & 1:
+            continue
+        if words[CELLS] != index.cells_number:
+            return None
+        slot = _slot_of(index, hashed)
+        stamp = words[slot * SLOT_WORDS + STAMP]
+        encoded = _record_at(index, slot) if slot else b""
+        if words[SEQUENCE] != sequence:
+            continue
+        if not slot:
+            return None
+        record = decode_record(encoded)
+        if record.row.key != key:  # another name with the same hash
+            return None
+        return _remember(index, KnownRecord(key, slot * SLOT_WORDS + STAMP, stamp, record))
+    return None
+
+
+def _remember(index: _OpenIndex, found: KnownRecord) -> KnownRecord:
+    """Keep a record for later lookups. When there are too many, all are dropped, which costs a lookup each."""
+    if len(index.known) >= limits.INDEX_KNOWN_MAX:
+        index.known.clear()
+    index.known[found.key] = found
+    return found
 
 
 def _slot_of(index: _OpenIndex, hashed: int) -> int:

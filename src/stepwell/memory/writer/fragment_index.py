@@ -279,7 +279,7 @@ class FragmentIndex:
         assert self._cells is not None
         hashed = self._hashes[slot]
         self._cells.remove(hashed, slot)
-        if self._successor is not None:
+        if self._successor is not None and slot < self._copied:
             self._successor.remove(hashed, slot)
         self._hashes[slot] = 0
         self._handles.pop(slot, None)
