@@ -46,8 +46,8 @@ _BEGIN_SECONDS: Final = 0.05
 
 class TrialSettings(Struct, frozen=True):
     """The settings of a trial. `address` names a running manager, which is never killed. `data_dir` is the directory of
-    a manager that is killed; it stays, and the default is a temporary one. Without `read_index`, a manager of the trial's
-    own has every read as a request.
+    a manager that is killed; it stays, and the default is a temporary one. Without `read_index`, the trial's own
+    manager gets a request for each read.
     """
 
     subject: str = STEPWELL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import AbstractContextManager
 
 from stepwell.manager import process
@@ -80,6 +81,6 @@ def index_stamp_not_compared() -> AbstractContextManager[None]:
         known = None if self._index is None else self._index.known.get(key)
         if known is None:
             return find(self, key, until_ns)
-        return known if index_reader.time.clock_gettime_ns(index_reader._BOOT) < until_ns else None
+        return known if time.clock_gettime_ns(time.CLOCK_BOOTTIME) < until_ns else None
 
     return patched((IndexReader, "find", find_known))

@@ -102,7 +102,7 @@ class IndexHarness:
     def read(self, name: str, project: str = "p") -> tuple[FragmentRow, bytes] | None:
         """What the reader finds: a row, and the bytes of its body."""
         found = self.find(name, project)
-        return found and (found.row, bytes(self.mappings.find(found.handle)))
+        return None if found is None else (found.row, bytes(self.mappings.find(found.handle)))
 
     def row(self, name: str, project: str = "p") -> FragmentRow:
         entry = self.owner._state.fragments.find(project, name)

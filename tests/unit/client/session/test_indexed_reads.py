@@ -356,10 +356,14 @@ class TestOpening:
                 if (made := reads.pop_report()) is not None:
                     popped.append(made.reads[0][2])
 
+        def count(_: int) -> None:
+            for _ in range(500):
+                reads.count(found)
+
         reporter = threading.Thread(target=report)
         reporter.start()
         try:
-            in_threads(4, lambda _: [reads.count(found) for _ in range(500)] and None)
+            in_threads(4, count)
         finally:
             is_over.set()
             reporter.join()
