@@ -299,6 +299,15 @@ class TestFork:
         assert len(client.session.reads.reads) == 1
         assert client.tiers.peek_indexed("a") is not None
 
+    def test_what_it_begins_with(self, client: sw.Client) -> None:
+        """Nothing: neither an index, nor reads, nor misses."""
+        ready(client, "a")
+        client.tiers.get("a")
+        reads = client.session.reads
+        reads.misses = 3
+        reads.in_forked_child()
+        assert (len(reads.reads), reads.misses, reads.index._index) == (0, 0, None)
+
 
 class TestOpening:
     @pytest.fixture

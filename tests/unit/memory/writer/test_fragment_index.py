@@ -20,6 +20,8 @@ from stepwell.domain.tiers.commands import (
 )
 from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.limits import KIB, MIB
+from stepwell.memory.reader import index_reader
+from stepwell.memory.writer import fragment_index
 from stepwell.memory.writer.index_cells import IndexCells
 from stepwell.memory.writer.index_slots import IndexSlots
 from stepwell.protocol.fragment_index import BUCKET, BUCKET_CELLS, SLOT_BYTES, VALID_UNTIL
@@ -409,6 +411,40 @@ class TestGrowth:
         harness.do(DeleteFragment("p", "f0"))
         harness.publish()
         assert looked == [harness.index._cells]
+
+    def test_hashes_that_meet(self, harness: IndexHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+        """More names than a bucket has cells, all with one hash: a larger table does not help, and nothing is wrong."""
+        for module in (fragment_index, index_reader):
+            monkeypatch.setattr(module, "hash_of", lambda *_: 7)
+        names = [f"f{number}" for number in range(3 * BUCKET_CELLS)]
+        for name in names:
+            harness.store(name)
+        harness.open(*names)
+        harness.work()
+        harness.open(*names)
+        assert len(harness.index) <= 2 * BUCKET_CELLS
+        assert sum(harness.find(name) is not None for name in names) == 1
+        harness.do(*(DeleteFragment("p", name) for name in names))
+        harness.publish()
+        assert (len(harness.index), harness.index._cells and harness.index._cells.count) == (0, 0)
+
+    def test_changes_while_it_is_copied(self, harness: IndexHarness) -> None:
+        """Fragments that come and go in copied and in other slots are in the larger table, or are not."""
+        names = [f"f{number}" for number in range(12)]
+        for name in [*names, "x", "y"]:
+            harness.store(name)
+        harness.open(*names)
+        while harness.index._copied < 4:
+            assert harness.index.work()
+        harness.do(*(DeleteFragment("p", name) for name in ("f0", "f1", "f9")))
+        harness.publish()
+        harness.open("x", "y")
+        harness.work()
+        harness.share()
+        expected = {*names, "x", "y"} - {"f0", "f1", "f9"}
+        assert {name for name in [*names, "x", "y"] if harness.find(name)} == expected
+        assert harness.index._cells is not None
+        assert harness.index._cells.count == len(harness.index) == len(expected)
 
     def test_closed_while_it_grows(self, harness: IndexHarness) -> None:
         """No segment stays, which the leak check of every test sees to."""
