@@ -6,7 +6,7 @@ import random
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,6 @@ from stepwell.protocol.messages import (
     Hello,
     ManagerMessage,
     Request,
-    Response,
     Welcome,
 )
 from stepwell.prove.restarts import KillableManager
@@ -201,10 +200,12 @@ def test_killed_during_a_publication(tmp_path: Path) -> None:
         assert index.words[SEQUENCE] % 2 == 0
         other.send(Hello(VERSION, "other", None))
         other.expect(Welcome)
+        # The manager dies at the next record that it writes: for the second store, or in an idle moment before.
         other.send(Request(1, (store_command(killable_manager.FATAL),)))
-        other.expect(Response)
-        other.send(Request(2, (store_command("a", b"new"),)))
-        assert other.receive() is None
+        if other.receive() is not None:
+            with suppress(ConnectionError):
+                other.send(Request(2, (store_command("a", b"new"),)))
+            assert other.receive() is None
         assert index.words[SEQUENCE] % 2 == 1
         assert [client.tiers.peek_indexed(name) for name in "ab"] == [None, None]
 
