@@ -33,14 +33,12 @@ from tests.support.peers import RawPeer
 from tests.support.peers import store as store_command
 from tests.support.processes import fork, run_all, spawned
 from tests.support.programs import index_readers
-from tests.support.programs.index_readers import ACKNOWLEDGED, COUNTER, PAIR, PROJECT, READS, STOP, Progress
+from tests.support.programs.index_readers import ACKNOWLEDGED, ALWAYS_NS, COUNTER, PAIR, PROJECT, READS, STOP, Progress
 from tests.support.soak import IS_LONG
 from tests.support.wait import eventually
 
 ROUNDS = 1_000_000 if IS_LONG else 1_500
 KILLS = 200 if IS_LONG else 3
-ALWAYS_NS = 2**62
-"""A time to report reads that never comes, so that only the validity of the index decides."""
 BUDGET = sw.TierBudget(arena_bytes=16 * MIB)
 
 
