@@ -103,7 +103,7 @@ def first_day(session: nox.Session, version: str) -> None:
 def soak(session: nox.Session) -> None:
     """What has no natural end, for an hour: examples, commands, kills of managers and workers; or what follows `--`."""
     prepare(session, "tests")
-    soaked = ("applying", "kills", "memory", "storm", "subplans", "workers")
+    soaked = ("applying", "kills", "memory", "read_index", "storm", "subplans", "workers")
     paths = ["tests/property", *(f"tests/crossprocess/test_{name}.py" for name in soaked)]
     long = {"STEPWELL_HYPOTHESIS_PROFILE": "long"}
     run(session, ["pytest", "-o", "faulthandler_timeout=0", *(session.posargs or paths)], env=long)

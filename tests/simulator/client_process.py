@@ -13,6 +13,7 @@ from stepwell.aio.threads import Threads
 from stepwell.client.client import unconnected
 from stepwell.client.session.environment import Environment
 from stepwell.errors import BodyGone, StepwellError
+from stepwell.memory.reader.index_reader import IndexReader
 from stepwell.storage.body_reader import BodyFile
 from tests.simulator.disk import SimulatedDatabase
 from tests.simulator.manager_process import ADDRESS
@@ -99,6 +100,7 @@ class ClientProcess:
         self._tasks: list[asyncio.Task[None]] = []
         self._background: list[asyncio.Task[None]] = []
         machine.processes.start(pid)
+        machine.clients.append(self)
         self.client = Client(unconnected(ADDRESS, None, self._environment), _InlineThreads)
         machine.on_close.append(self.release)
 
@@ -143,6 +145,11 @@ class ClientProcess:
             task.cancel()
         self.machine.processes.end(self.pid)
         self.release()
+
+    @property
+    def index(self) -> IndexReader:
+        """The index of reads, as this process sees it."""
+        return self.client.blocking_client.session.reads.index
 
     def release(self) -> None:
         """Close the descriptors and unmap the memory of this process, as its end does."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from stepwell.errors import RuntimeLost
 from tests.simulator.clock import SimulatedClock
@@ -20,6 +21,9 @@ from tests.simulator.manager_process import ManagerProcess
 from tests.simulator.network import Network, Pipe, SimulatedSocket
 from tests.simulator.oracle import Oracle
 from tests.simulator.settings import RunSettings
+
+if TYPE_CHECKING:
+    from tests.simulator.client_process import ClientProcess
 
 FIRST_FD = 1_000_000
 MANAGER_PID = 100
@@ -40,6 +44,7 @@ class Machine:
         self.manager = ManagerProcess(self)
         self.faults = FaultPlan(self)
         self.oracle = Oracle(self)
+        self.clients: list[ClientProcess] = []  # all that were ever started
         self.steps = 0
         self.on_close: list[Callable[[], None]] = []
         self.is_stopped = False  # the run is over, and nothing happens any more

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tests.simulator.machine import Machine
 
 Key = tuple[str, str]
+ALWAYS_NS = 2**62
+"""A time for a client to report its reads that never comes, so that it looks at its index."""
 STEPS_MAX = 500_000
 """A run with more steps does not come to an end: the longest one without a bug has a tenth of them."""
 OVERDUE_SECONDS_MAX = 2.0
@@ -46,6 +48,7 @@ class Write(msgspec.Struct):
     revision: int | None = None
     is_refused: bool = False
     transaction: int | None = None
+    partner: Key | None = None  # the other key of the transaction
 
 
 class Oracle:
@@ -95,10 +98,31 @@ class Oracle:
         write.revision = revision
         self.floors[write.key] = max(self.floors[write.key], revision)
         self.told(revision, write.key)
+        self._check_indexes(write.key)
+
+    def note_deleted(self, key: Key, floor: int) -> None:
+        """Note that a deletion was acknowledged: what was acknowledged before it was asked for is gone."""
+        self.floors[key] = max(self.floors[key], floor + 1)
+        self._check_indexes(key)
+
+    def _check_indexes(self, key: Key) -> None:
+        """Check that no client reads a fragment in shared memory as it was before an acknowledged change."""
+        for client in self._machine.clients:
+            found = client.index.find(key, ALWAYS_NS)
+            if found is not None and found.row.revision < self.floors[key]:
+                raise Violation(
+                    f"stale read of {key} in the index of reads: revision {found.row.revision}, but "
+                    f"{self.floors[key]} is acknowledged"
+                )
 
     def is_new(self, key: Key, body: bytes) -> bool:
         """Return True if no write of a key has this body."""
         return bool(body) and (key, digest_of(body)) not in self._values
+
+    def partner(self, key: Key, digest: bytes) -> Key | None:
+        """Return the key of the other store of the transaction that stored a body under a key, if there was one."""
+        written = self._values.get((key, digest))
+        return written.partner if written else None
 
     def note_error(self, name: str, error: StepwellError) -> None:
         """Check that a client may get an error: nothing here is broken, and no client is away for long."""
@@ -247,7 +271,12 @@ class Oracle:
         self._revision = self._state.revision
 
     def note_end(self, _cause: BaseException) -> None:
-        """Note the death of the manager: what it had not committed does not count."""
+        """Note the death of the manager: what it had not committed does not count, and no client may have read it."""
+        for client in self._machine.clients:
+            index = client.index._index
+            for key in [] if index is None else [*index.known]:
+                if (found := client.index.find(key, ALWAYS_NS)) is not None:
+                    self.told(found.row.revision, key)
         self._revision = 0
         self._overdue.clear()
 

@@ -22,6 +22,7 @@ from stepwell.errors import StoreFailed
 from stepwell.manager.journal import Journal
 from stepwell.manager.loop import Loop
 from stepwell.manager.process import STORE_FAILED, Settings, serve
+from stepwell.memory.writer.index_slots import IndexSlots
 from stepwell.storage.files.mark import MarkFile
 from stepwell.storage.sqlite import SqliteStore
 from stepwell.storage.store import CommitBatch
@@ -111,6 +112,11 @@ def _full_at_mark(watcher: _Watcher) -> None:
     _before(MarkFile, "write", refuse)
 
 
+def _during_publication(watcher: _Watcher) -> None:
+    """Die when the first record of a later turn is written into the index of reads."""
+    _after(IndexSlots, "write", watcher.die_if_seen)
+
+
 def _before_reply(watcher: _Watcher) -> None:
     _before(Loop, "_reply", watcher.die_if_seen)
 
@@ -143,6 +149,9 @@ def _failed_flush(_watcher: _Watcher) -> None:
 
     _after(SqliteStore, "_write", fail)
 
+
+OTHERS: dict[str, Callable[[_Watcher], None]] = {"during publication": _during_publication}
+"""Points that a turn passes only if the index of reads changes."""
 
 FAULTS: dict[str, Callable[[_Watcher], None]] = {
     "defect": _defect,
@@ -200,7 +209,7 @@ def running(settings: Settings, point: str = "") -> Iterator[subprocess.Popen[by
 def main(encoded: str, point: str) -> int:
     settings = msgspec.json.decode(encoded, type=Settings)
     if point:
-        (POINTS | FAULTS)[point](_Watcher())
+        (POINTS | FAULTS | OTHERS)[point](_Watcher())
     for name in ("LARGE_SECONDS_ALONE", "LARGE_SECONDS_PER_TURN"):  # a large batch takes many turns on any machine
         setattr(limits, name, 0.0)
 

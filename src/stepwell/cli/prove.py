@@ -115,6 +115,9 @@ def run(
     seed: Annotated[
         int | None, option("--seed", metavar="N", about="choose the same calls again", parse=whole_number)
     ] = None,
+    no_read_index: Annotated[
+        bool, flag("--no-read-index", "start the manager so that every read of a client is a request")
+    ] = False,
     no_peers: Annotated[bool, flag("--no-peers", "leave out the same workload on a shared dict and on SQLite")] = False,
     keep: Annotated[
         Path | None, option("--keep", metavar="FILE", about="write the history of stepwell to a file", parse=Path)
@@ -128,7 +131,7 @@ def run(
     printed. A manager that is given with --connect gets a project and plans of this command; the fragments are deleted
     and the plans cancelled at the end.
     """
-    _check(address, data_dir, keep, again, kill=kill)
+    _check(address, data_dir, keep, again, kill=kill, no_read_index=no_read_index)
     if again is not None:
         judged = [_judge(_read(again))]
     else:
@@ -140,6 +143,7 @@ def run(
             kill=kill,
             address=None if address is None else resolve_address(address),
             data_dir=None if data_dir is None else str(data_dir),
+            read_index=not no_read_index,
         )
         with _ended_by_sigterm():
             judged = [_tried(settings, keep), *([] if no_peers else _tried_peers(settings))]
@@ -150,12 +154,22 @@ def run(
     return 0 if judged[0].result == SearchResult.LEGAL else FAILED
 
 
-def _check(address: str | None, data_dir: Path | None, keep: Path | None, again: Path | None, *, kill: bool) -> None:
+def _check(
+    address: str | None,
+    data_dir: Path | None,
+    keep: Path | None,
+    again: Path | None,
+    *,
+    kill: bool,
+    no_read_index: bool,
+) -> None:
     """Refuse options that contradict each other, before anything is started."""
     if address is not None and kill:
         raise InvalidArgument("--kill is for a manager of the command's own: leave out --connect, or --kill")
     if data_dir is not None and not kill:
         raise InvalidArgument("--data-dir is for --kill: without kills the state is in memory")
+    if no_read_index and (address is not None or again is not None):
+        raise InvalidArgument("--no-read-index is for a manager of the command's own: leave out --connect and --judge")
     if again is not None and (kill or address is not None or keep is not None):
         raise InvalidArgument("--judge runs nothing: leave out --kill, --connect and --keep")
     if keep is not None and not keep.absolute().parent.is_dir():

@@ -55,7 +55,7 @@ PAYLOAD_BYTES: Final = SLOT_BYTES - PAYLOAD
 CHAIN_SLOTS_MAX: Final = 8
 """The slots that one record may take. A fragment with a longer row is read by a request."""
 
-BUCKET: Final = Layout("=16Q")
+BUCKET: Final = Layout("16Q")
 """A bucket: the hashes of eight cells, and then their slots. A slot of 0 means that the cell is empty."""
 BUCKET_CELLS: Final = 8
 BUCKET_WORDS: Final = 2 * BUCKET_CELLS

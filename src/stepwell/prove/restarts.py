@@ -34,7 +34,7 @@ class KillableManager:
     Writes survive the process and not a loss of power (`durability="process"`), because a kill can show no more.
     """
 
-    def __init__(self, directory: Path, data_dir: str | None = None) -> None:
+    def __init__(self, directory: Path, data_dir: str | None = None, *, read_index: bool = True) -> None:
         self.kills = 0
         self.address: Final = str(directory / "manager.sock")
         self._settings = Settings(
@@ -42,6 +42,7 @@ class KillableManager:
             budget=None,
             data_dir=data_dir or str(directory / "state"),
             durability=Durability.PROCESS,
+            read_index=read_index,
             log_level=LogLevel.ERROR,
             parent_pid=os.getpid(),
         )

@@ -46,7 +46,8 @@ _BEGIN_SECONDS: Final = 0.05
 
 class TrialSettings(Struct, frozen=True):
     """The settings of a trial. `address` names a running manager, which is never killed. `data_dir` is the directory of
-    a manager that is killed; it stays, and the default is a temporary one.
+    a manager that is killed; it stays, and the default is a temporary one. Without `read_index`, the trial's own
+    manager gets a request for each read.
     """
 
     subject: str = STEPWELL
@@ -57,6 +58,7 @@ class TrialSettings(Struct, frozen=True):
     kill: bool = False
     address: str | None = None
     data_dir: str | None = None
+    read_index: bool = True
 
 
 class _Subject(Struct, frozen=True):
@@ -94,10 +96,13 @@ def _prepared(settings: TrialSettings, directory: Path) -> Generator[_Subject]:
         if settings.address is not None:
             address = settings.address
         elif settings.kill:
-            killable = stack.enter_context(KillableManager(directory, settings.data_dir))
+            killable = stack.enter_context(
+                KillableManager(directory, settings.data_dir, read_index=settings.read_index)
+            )
             address = killable.address
         else:
-            address = stack.enter_context(Runtime.start(workers=0, log_level=LogLevel.ERROR)).address
+            runtime = Runtime.start(workers=0, log_level=LogLevel.ERROR, read_index=settings.read_index)
+            address = stack.enter_context(runtime).address
         client = stack.enter_context(connect(address, [project]))
         plans = _plans(client, project, count)
         if settings.address is not None:

@@ -8,6 +8,7 @@ from tests.simulator.bugs import (  # noqa: F401 - importing a module enters its
     client,
     domain,
     events,
+    index,
     loop,
     memory,
     replies,

@@ -26,7 +26,9 @@ def _key(actor: Actor) -> str:
     return f"f{actor.random.randrange(KEYS)}"
 
 
-def new_write(actor: Actor, fragment_id: str, transaction: int | None = None) -> tuple[Write, sw.Fragment]:
+def new_write(
+    actor: Actor, fragment_id: str, transaction: int | None = None, partner: str | None = None
+) -> tuple[Write, sw.Fragment]:
     """Return a new write, and its report. Its body is one that no other write of the key has."""
     size = actor.random.choice(SMALL_BYTES)
     if actor.random.random() < 0.01:
@@ -40,6 +42,7 @@ def new_write(actor: Actor, fragment_id: str, transaction: int | None = None) ->
         fragment_id=fragment_id, project=PROJECT, body=body, tokens=actor.random.randint(1, 9), metadata=metadata
     )
     write = Write((PROJECT, fragment_id), digest_of(body), transaction=transaction)
+    write.partner = (PROJECT, partner) if partner else None
     actor.oracle.ask(write)
     return write, fragment
 
@@ -97,6 +100,17 @@ async def _read(actor: Actor, fragment_id: str) -> None:
         actor.oracle.check_absent(key, floor)
         raise
     check_found(actor, found, floor)
+    _read_partner(actor, found)
+
+
+def _read_partner(actor: Actor, found: StoredFragment) -> None:
+    """Read the other fragment of the transaction that stored one, if it is in the index: it is not older."""
+    key = actor.oracle.partner((PROJECT, found.fragment_id), found.row.digest)
+    if key is None:
+        return
+    other = actor.client.tiers._peek_indexed(key[1], PROJECT)
+    if other is not None:
+        check_found(actor, other, max(found.revision, actor.oracle.floors[key]))
 
 
 def check_found(actor: Actor, found: StoredFragment, floor: int) -> None:
@@ -108,6 +122,7 @@ def check_found(actor: Actor, found: StoredFragment, floor: int) -> None:
 
 async def _delete(actor: Actor, fragment_id: str) -> None:
     write = Write((PROJECT, fragment_id), None)
+    floor = actor.oracle.floors[write.key]
     actor.oracle.ask(write)
     try:
         placed = await actor.client.tiers.delete(fragment_id, project=PROJECT)
@@ -117,6 +132,7 @@ async def _delete(actor: Actor, fragment_id: str) -> None:
         write.is_refused = True
         raise
     assert placed is not None
+    actor.oracle.note_deleted(write.key, floor)
 
 
 async def use_batch(actor: Actor) -> None:
@@ -162,7 +178,7 @@ async def use_transaction(actor: Actor) -> None:
     """Store two fragments at once; both at one revision, or none."""
     number = actor.process.machine.random.getrandbits(40)
     first, second = actor.random.sample(range(KEYS), 2)
-    made = [new_write(actor, f"f{each}", number) for each in (first, second)]
+    made = [new_write(actor, f"f{one}", number, f"f{other}") for one, other in ((first, second), (second, first))]
     pending = []
     try:
         async with actor.client.transaction() as transaction:

@@ -1,7 +1,8 @@
 """Many short histories of real runs, all of which have to be legal, and mutated ones, none of which may be.
 
 `python -m tests.support.prove.histories --histories 10000 --mutants 1000` runs `stepwell prove`'s own trials, every
-other one with kills, until there are enough histories. A partition counts if it has several calls of several lanes.
+other one with kills, and two of four without the index of reads, until there are enough histories. A partition counts
+if it has several calls of several lanes.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def recorded(count: int, seed: int) -> list[Partition]:
     found: list[Partition] = []
     trials = kills = calls = 0
     while len(found) < count:
-        settings = TrialSettings(seconds=TRIAL_SECONDS, seed=seed + trials, kill=bool(trials % 2))
+        settings = TrialSettings(
+            seconds=TRIAL_SECONDS, seed=seed + trials, kill=bool(trials % 2), read_index=trials % 4 < 2
+        )
         history = run_trial(settings)
         found += filter(is_counted, partitions_of(history))
         trials, kills, calls = trials + 1, kills + history.header.kills, calls + len(history.calls)

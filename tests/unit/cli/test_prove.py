@@ -94,11 +94,14 @@ def test_missing_peer(
 
 
 def test_options_reach_the_trial(simulated: list[TrialSettings], tmp_path: Path) -> None:
-    """Kills, a directory, a seed, and the address of a running manager."""
+    """Kills, a directory, a seed, the address of a running manager, and whether there is an index of reads."""
     data = tmp_path / "data"
     assert main(["prove", "--kill", "--data-dir", str(data), "--seed", "3", "--no-peers"]) == 0
     assert main(["prove", "--connect", str(tmp_path / "s"), "--threads", "5", "--processes", "6", "--no-peers"]) == 0
-    killed, connected = simulated
+    assert main(["prove", "--no-read-index", "--no-peers"]) == 0
+    killed, connected, without = simulated
+    assert [each.read_index for each in simulated] == [True, True, False]
+    assert without.address is None
     assert (killed.kill, killed.data_dir, killed.seed, killed.seconds) == (True, str(data), 3, 30)
     assert (connected.address, connected.threads, connected.processes) == (str(tmp_path / "s"), 5, 6)
 
@@ -114,6 +117,8 @@ def test_options_reach_the_trial(simulated: list[TrialSettings], tmp_path: Path)
         (["--seed", "x"], "is no whole number"),
         (["--kill", "--connect", "s"], "--kill is for a manager of the command's own"),
         (["--data-dir", "d"], "--data-dir is for --kill"),
+        (["--no-read-index", "--connect", "s"], "--no-read-index is for a manager of the command's own"),
+        (["--judge", "f", "--no-read-index"], "--no-read-index is for a manager of the command's own"),
         (["--judge", "f", "--kill"], "--judge runs nothing"),
         (["--judge", "nowhere"], "nowhere cannot be read: No such file"),
         (["--keep", "no/such/directory/file"], "there is no such directory"),

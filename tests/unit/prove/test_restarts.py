@@ -23,6 +23,16 @@ def test_kill(tmp_path: Path) -> None:
     assert not [*tmp_path.glob("manager.sock*")]
 
 
+def test_without_an_index_of_reads(tmp_path: Path) -> None:
+    """Every read is a request then, also after a restart."""
+    with KillableManager(tmp_path, read_index=False) as manager, sw.connect(manager.address, ["p"]) as client:
+        client.tiers.store(sw.Fragment(fragment_id="a", body="kept"))
+        manager.kill()
+        for _ in range(3):
+            client.tiers.get("a")
+        assert client.status().index.bytes == 0
+
+
 def test_data_directory(tmp_path: Path) -> None:
     """The state can be in a directory of the user, which stays; a directory with other files is refused."""
     with KillableManager(tmp_path, str(tmp_path / "mine")):

@@ -21,7 +21,6 @@ from stepwell.boot import clock_namespace
 from stepwell.errors import RuntimeFault
 from stepwell.memory.reader.index_reader import IndexReader, Key, KnownRecord
 from stepwell.memory.reader.mappings import Mappings
-from stepwell.protocol.fragment_index import ACCESS_COUNT, NOW_MS
 from stepwell.protocol.messages import IndexOpened, ReadsReported
 
 _READS_MASK: Final = limits.INDEX_READS_MAX - 1
@@ -87,10 +86,7 @@ class IndexedReads:
         reads.append(found.key)
         if not len(reads) & _READS_MASK:  # again, if no report was possible or threads read meanwhile
             self.report_at_ns = 0
-        words, count = found.words, found.access_count + 1
-        others = words[found.at + ACCESS_COUNT]
-        found.access_count = max(others, count)  # `max` would take longer than the rest
-        found.last_accessed_ms = words[NOW_MS]
+        found.count()
 
     def pop_report(self) -> ReadsReported | None:
         """Return the next report and forget its reads, or None if there is nothing to report."""

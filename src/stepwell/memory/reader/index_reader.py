@@ -27,6 +27,7 @@ from stepwell.protocol.fragment_index import (
     CHAIN_SLOTS_MAX,
     LENGTH,
     NEXT,
+    NOW_MS,
     PAYLOAD,
     PAYLOAD_BYTES,
     SEQUENCE,
@@ -78,6 +79,13 @@ class KnownRecord:
         self.segment, self.start, self.end = handle.segment, handle.offset, handle.offset + handle.size
         self.last_accessed_ms = self.access_count = 0
         self.refresh()
+
+    def count(self) -> None:
+        """Add an access of this client, at the manager's time of its latest turn."""
+        words, count = self.words, self.access_count + 1
+        others = words[self.at + ACCESS_COUNT]
+        self.access_count = others if others > count else count  # noqa: FURB136 - `max` takes longer than the rest
+        self.last_accessed_ms = words[NOW_MS]
 
     def refresh(self) -> None:
         """Adopt what the manager knows of the accesses of all clients."""

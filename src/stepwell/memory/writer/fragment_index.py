@@ -51,6 +51,7 @@ from stepwell.protocol.handles import Handle
 
 _VALID_NS: Final = limits.INDEX_VALID_MS * 1_000_000
 _RENEWAL_NS: Final = _VALID_NS // 10  # a turn within this time of the last renewal renews nothing
+_RETRY_NS: Final = int(limits.BLOCKED_RETRY_SECONDS * 1e9)
 _NO_SLOTS: Final[dict[str, int]] = {}
 
 
@@ -91,7 +92,7 @@ class FragmentIndex:
         self._listed_to: str | None = None  # the last project that was put there after the opening; None: all were
         self._retired: list[MemorySegment] = []
         self._renew_at_ns = 0
-        self._open_at_s = 0.0  # after there was no memory for it
+        self._open_at_ns = 0  # after there was no memory for it
         self.is_disabled = False  # by the settings
 
     def __bool__(self) -> bool:
@@ -174,7 +175,7 @@ class FragmentIndex:
         """
         slots = self._slots
         if slots is None:
-            if not self._changed or time.monotonic() < self._open_at_s or not self._open():
+            if not self._changed or time.clock_gettime_ns(time.CLOCK_BOOTTIME) < self._open_at_ns or not self._open():
                 return
             slots = self._slots
             assert slots is not None
@@ -255,7 +256,7 @@ class FragmentIndex:
                 cells.prepare()
             except (OSError, MemoryError):
                 self._changed.clear()
-                self._open_at_s = time.monotonic() + limits.BLOCKED_RETRY_SECONDS
+                self._open_at_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + _RETRY_NS
                 return False
             undo.pop_all()
         self._slots, self._cells = slots, cells
@@ -319,7 +320,7 @@ class FragmentIndex:
         assert self._cells is not None
         hashed = self._hashes[slot]
         self._cells.remove(hashed, slot)
-        if self._successor is not None:
+        if self._successor is not None and slot < self._copied:
             self._successor.remove(hashed, slot)
         self._hashes[slot] = 0
         self._handles.pop(slot, None)
