@@ -6,15 +6,12 @@ from __future__ import annotations
 
 import os
 import random
-import select
 from collections.abc import Callable, Iterable
 
 from stepwell.transport.address import Credentials
 from stepwell.transport.kernel import DescriptorBounds, Kernel, Poller
 from stepwell.transport.stream_socket import StreamSocket
-from tests.simulator.network import SimulatedListener, SimulatedSocket
-
-READ, WRITE = select.EPOLLIN, select.EPOLLOUT
+from tests.simulator.network import READ, SimulatedListener, SimulatedSocket
 
 
 class ManagerWaits(BaseException):
@@ -43,7 +40,10 @@ class SimulatedPoller:
     @property
     def is_ready(self) -> bool:
         """True if a poll would return a descriptor."""
-        return any(self._events(fd) for fd in [*self._marked])
+        for fd in [*self._marked]:  # noqa: SIM110 - a generator costs more than the loop, and this is asked at each step
+            if self._events(fd):
+                return True
+        return False
 
     def register(self, fd: int, eventmask: int, /) -> None:
         if fd in self._interest:
@@ -73,17 +73,11 @@ class SimulatedPoller:
     def _events(self, fd: int) -> int:
         """Return the events of a descriptor; without any, it is not examined again before it is marked."""
         interest = self._interest.get(fd, 0)
-        events = 0
         if fd in self.dead:
             events = READ & interest
-        elif (found := self.sockets.get(fd)) is not None:
-            if found.is_readable:
-                events |= READ & interest
-            if isinstance(found, SimulatedSocket):
-                if found.is_writable:
-                    events |= WRITE & interest
-                if found.incoming.is_eof and found.outgoing.reader is None:
-                    events |= select.EPOLLHUP
+        else:
+            found = self.sockets.get(fd)
+            events = 0 if found is None else found.events(interest)
         if not events:
             self._marked.pop(fd, None)
         return events
