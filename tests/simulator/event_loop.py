@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import Any, Protocol, TypeVarTuple, Unpack
 
+from tests.simulator.clock import SimulatedClock
 from tests.simulator.network import SimulatedSocket
 
 Ts = TypeVarTuple("Ts")
@@ -19,7 +20,8 @@ _RESOLUTION_S = 1e-9
 class Machine(Protocol):
     """The machine, as far as an event loop waits for it."""
 
-    def now_s(self) -> float: ...
+    @property
+    def clock(self) -> SimulatedClock: ...
     def wait(self, timeout_s: float | None, is_ready: Callable[[], bool]) -> None: ...
 
 
@@ -37,6 +39,7 @@ class SimulatedEventLoop(asyncio.BaseEventLoop):
     def __init__(self, machine: Machine) -> None:
         super().__init__()
         self._machine = machine
+        self._clock = machine.clock
         self._readers: dict[int, tuple[SimulatedSocket, Callable[[], object]]] = {}
         self._writers: dict[int, tuple[SimulatedSocket, Callable[[], object]]] = {}
         self._marked: dict[int, None] = {}
@@ -51,7 +54,7 @@ class SimulatedEventLoop(asyncio.BaseEventLoop):
             loop.defects.append(f"{context['message']}: {context.get('exception')!r}")
 
     def time(self) -> float:
-        return self._machine.now_s()
+        return self._clock.now_s
 
     def mark(self, fd: int) -> None:
         """Note that a socket may be ready."""
@@ -72,12 +75,12 @@ class SimulatedEventLoop(asyncio.BaseEventLoop):
         if ready or self._stopping:
             timeout_s: float | None = 0.0
         else:
-            timeout_s = max(0.0, scheduled[0].when() - self.time()) if scheduled else None
+            timeout_s = max(0.0, scheduled[0].when() - self._clock.now_s) if scheduled else None
         self._machine.wait(timeout_s, self._is_ready)
         for fd in [*self._marked]:
             for callback in self._callbacks_of(fd):
                 self.call_soon(callback)
-        end_s = self.time() + _RESOLUTION_S
+        end_s = self._clock.now_s + _RESOLUTION_S
         while scheduled and scheduled[0].when() < end_s:
             ready.append(heapq.heappop(scheduled))
         for _ in range(len(ready)):
@@ -96,9 +99,12 @@ class SimulatedEventLoop(asyncio.BaseEventLoop):
 
     def _callbacks_of(self, fd: int) -> list[Callable[[], object]]:
         """Return the callbacks of a marked socket; without any, it is not examined again before it is marked."""
-        reader, writer = self._readers.get(fd), self._writers.get(fd)
-        callbacks = [reader[1]] if reader is not None and reader[0].is_readable else []
-        if writer is not None and writer[0].is_writable:
+        callbacks: list[Callable[[], object]] = []
+        if (reader := self._readers.get(fd)) is not None:
+            incoming = reader[0].incoming
+            if incoming.arrived or incoming.is_eof:
+                callbacks.append(reader[1])
+        if (writer := self._writers.get(fd)) is not None and writer[0].is_writable:
             callbacks.append(writer[1])
         if not callbacks:
             del self._marked[fd]

@@ -21,7 +21,8 @@ class ManagerWaits(BaseException):
 class SimulatedPoller:
     """The descriptors of one manager. `wake_at_s` is when the manager wants to be woken at the latest.
 
-    It cannot sleep: a poll that would wait raises `ManagerWaits`. Descriptors that may be ready are in `_marked`.
+    It cannot sleep: a poll that would wait raises `ManagerWaits`. Descriptors that may be ready are in `_marked`. Only
+    the manager's own calls end a readiness, so that it is not examined again while `_is_known_ready`.
     """
 
     def __init__(self, generator: random.Random, now_s: Callable[[], float], on_call: Callable[[], None]) -> None:
@@ -33,6 +34,7 @@ class SimulatedPoller:
         self.sockets: dict[int, SimulatedSocket | SimulatedListener] = {}
         self.dead: set[int] = set()  # pidfds whose process has died
         self.wake_at_s = 0.0
+        self._is_known_ready = False
 
     def mark(self, fd: int) -> None:
         self._marked[fd] = None
@@ -40,8 +42,11 @@ class SimulatedPoller:
     @property
     def is_ready(self) -> bool:
         """True if a poll would return a descriptor."""
+        if self._is_known_ready:
+            return True
         for fd in [*self._marked]:  # noqa: SIM110 - a generator costs more than the loop, and this is asked at each step
             if self._events(fd):
+                self._is_known_ready = True
                 return True
         return False
 
@@ -52,16 +57,19 @@ class SimulatedPoller:
         self.mark(fd)
 
     def modify(self, fd: int, eventmask: int, /) -> None:
+        self._is_known_ready = False
         self._interest[fd] = eventmask
         self.mark(fd)
 
     def unregister(self, fd: int, /) -> None:
+        self._is_known_ready = False
         del self._interest[fd]
         self._marked.pop(fd, None)
         self.sockets.pop(fd, None)
 
     def poll(self, timeout: float, /) -> list[tuple[int, int]]:
         self._on_call()
+        self._is_known_ready = False
         ready = [(fd, events) for fd in [*self._marked] if (events := self._events(fd))]
         if len(ready) > 1:
             self._random.shuffle(ready)
@@ -83,6 +91,7 @@ class SimulatedPoller:
         return events
 
     def close(self) -> None:
+        self._is_known_ready = False
         self._interest.clear()
         self._marked.clear()
 

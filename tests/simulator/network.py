@@ -105,7 +105,7 @@ class SimulatedSocket:
         incoming, outgoing = self.incoming, self.outgoing
         is_eof = incoming.is_eof
         events = READ if is_eof or incoming.arrived else 0
-        if interest & WRITE and (is_eof or outgoing.room > 0):
+        if interest & WRITE and self.is_writable:
             events |= WRITE
         events &= interest
         if is_eof and outgoing.reader is None:
