@@ -61,7 +61,7 @@ class SimulatedEventLoop(asyncio.BaseEventLoop):
         self._marked[fd] = None
 
     def call_soon(
-        self, callback: Callable[[Unpack[Ts]], object], *args: Unpack[Ts], context: Context | None = None
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
@@ -70,22 +70,23 @@ class SimulatedEventLoop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         """Let the machine go on, and run what is ready then."""
         ready, scheduled = self._ready, self._scheduled
-        while scheduled and scheduled[0].cancelled():
+        while scheduled and scheduled[0]._cancelled:
             heapq.heappop(scheduled)
         if ready or self._stopping:
             timeout_s: float | None = 0.0
         else:
             timeout_s = max(0.0, scheduled[0].when() - self._clock.now_s) if scheduled else None
         self._machine.wait(timeout_s, self._is_ready)
-        for fd in [*self._marked]:
-            for callback in self._callbacks_of(fd):
-                self.call_soon(callback)
+        if self._marked:
+            for fd in [*self._marked]:
+                for callback in self._callbacks_of(fd):
+                    self.call_soon(callback)
         end_s = self._clock.now_s + _RESOLUTION_S
         while scheduled and scheduled[0].when() < end_s:
             ready.append(heapq.heappop(scheduled))
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle.cancelled():
+            if not handle._cancelled:
                 handle._run()
 
     def _is_ready(self) -> bool:

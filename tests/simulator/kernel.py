@@ -44,7 +44,7 @@ class SimulatedPoller:
         """True if a poll would return a descriptor."""
         if self._is_known_ready:
             return True
-        for fd in [*self._marked]:  # noqa: SIM110 - a generator costs more than the loop, and this is asked at each step
+        for fd in [*self._marked]:
             if self._events(fd):
                 self._is_known_ready = True
                 return True

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol, Self
 
-
 READ, WRITE, HANG_UP = select.EPOLLIN, select.EPOLLOUT, select.EPOLLHUP
 
 
@@ -149,7 +148,7 @@ class SimulatedSocket:
         size = len(arrived)
         if not size and not pipe.is_eof:
             raise BlockingIOError(errno.EAGAIN, "nothing has arrived")
-        was_full = pipe.room <= 0
+        was_full = len(pipe.underway) + size >= pipe.capacity
         if size <= limit:
             buffer[:size] = arrived
             arrived.clear()
@@ -168,7 +167,7 @@ class SimulatedSocket:
         pipe = self.outgoing
         if pipe.reader is None:
             raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-        size, room = len(data), pipe.room
+        size, room = len(data), pipe.capacity - len(pipe.underway) - len(pipe.arrived)
         if size > room:
             size = room
             data = data[:room]
@@ -257,8 +256,8 @@ class Network:
         is_over = not pipe.underway
         if is_over and pipe.is_closed:
             pipe.is_eof = True
-        if reader is not None:
-            reader.mark()
+        if reader is not None and reader.watcher is not None:
+            reader.watcher.mark(reader._fd)
         if is_over:
             self.news.pop(pipe, None)
 

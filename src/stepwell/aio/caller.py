@@ -66,12 +66,18 @@ class AsyncCaller:
     async def perform_each(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
         """Send several commands in one frame; return for each its result or error, and its revision."""
         results = results_of(await self.channel.exchange(*request_for(calls)), len(calls))
-        return [await self._finish_or_retry(call, result) for call, result in zip(calls, results, strict=True)]
+        return [
+            _finished(call, result) or await self._finish_or_retry(call, result)
+            for call, result in zip(calls, results, strict=True)
+        ]
 
     async def perform_together(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
         """Send several commands as one transaction; return all results, or raise the refusal of the transaction."""
         results = transaction_results(await self.channel.exchange(*transaction_for(calls)))
-        return [await self._finish_or_retry(call, result) for call, result in zip(calls, results, strict=True)]
+        return [
+            _finished(call, result) or await self._finish_or_retry(call, result)
+            for call, result in zip(calls, results, strict=True)
+        ]
 
     async def status(self) -> Status:
         """Return the status of the manager."""
@@ -89,8 +95,7 @@ class AsyncCaller:
 
     async def _finish_or_retry(self, call: Call[R], result: Result) -> tuple[R | StepwellError, int]:
         """Return the result or the error of one command, and its revision; perform it again if its body was moved."""
-        if isinstance(result, Refusal):
-            return result.error(), result.revision
+        assert not isinstance(result, Refusal)  # which needs no await
         with suppress(BodyGone):
             return await self._finish(call, result), result.revision
         try:
@@ -100,9 +105,27 @@ class AsyncCaller:
 
     async def _finish(self, call: Call[R], answer: CommandResult) -> R:
         """Finish a call: in the loop if its bodies are in shared memory, in a thread if one is in the database."""
-        if any(handle.segment == IN_STORE for handle in answer.handles.values()):
+        if _needs_store(answer):
             return await self.threads.run(partial(call.finish, answer))
         return call.finish(answer)
+
+
+def _needs_store(answer: CommandResult) -> bool:
+    """Return True if a body of an answer is in the database."""
+    handles = answer.handles
+    return bool(handles) and any(handle.segment == IN_STORE for handle in handles.values())
+
+
+def _finished(call: Call[R], result: Result) -> tuple[R | StepwellError, int] | None:
+    """Return the outcome of a command and its revision, or None if that has to be awaited, which is seldom."""
+    if isinstance(result, Refusal):
+        return result.error(), result.revision
+    if _needs_store(result):
+        return None
+    try:
+        return call.finish(result), result.revision
+    except BodyGone:
+        return None
 
 
 def _text_bytes(arguments: Sequence[object]) -> int:
