@@ -28,8 +28,8 @@ class Machine(Protocol):
 class SimulatedEventLoop(asyncio.BaseEventLoop):
     """Runs the tasks of all simulated processes. Callbacks run in the order in which they became ready.
 
-    `_run_once` and `call_soon` do what those of asyncio do, without what a loop without threads, signals and
-    descriptors never needs: they are half of the work of a loop that does not wait.
+    `_run_once` and `call_soon` do what those of asyncio do, without what only a loop with threads, real descriptors and
+    a debug mode needs.
     """
 
     _ready: deque[asyncio.Handle]  # the callbacks of asyncio that are to run next

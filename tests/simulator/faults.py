@@ -26,7 +26,7 @@ class FaultPlan:
         self.on_kill_worker: Callable[[], None] = lambda: None
         self.on_power_loss: Callable[[], None] = lambda: None
         self.happened: list[FaultKind] = []
-        self.is_any_left = False
+        self.is_any_left = False  # faults are still to come
         self.has_frozen = False  # a pipe was frozen, and may be so still
 
     def schedule(self, seconds: float, steps: int) -> None:
