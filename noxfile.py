@@ -125,7 +125,7 @@ def histories(session: nox.Session) -> None:
 
 @nox.session
 def benchmark(session: nox.Session) -> None:
-    """Time the peers side by side; the README's figures come from here."""
+    """Time the peers side by side, and hold us to our goals; the figures of README and docs come from here."""
     prepare(session, "benchmark")
     for contender in nox.project.dependency_groups(PYPROJECT, "contenders"):
         session.install(contender, success_codes=[0, 1, 2])  # the benchmark says who is absent

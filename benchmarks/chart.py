@@ -1,4 +1,4 @@
-"""A chart for the README: operations per second of each contender, as bars on a logarithmic scale.
+"""A chart of operations per second of each contender, as bars on a logarithmic scale, for the README and the docs.
 
 It is written as text: an SVG is small, sharp at every size and the same bytes for the same figures. Its colours
 follow the reader's, light or dark, and its letters are those that the reader has.
@@ -28,20 +28,23 @@ _STYLE: Final = """
     .heading, .ours { font-weight: 600; }
     .small { font-size: 10px; fill: #59636e; }
     .grid { stroke: #d1d9e0; stroke-width: 1; }
-    .bar0 { fill: #9aa4af; } .bar1 { fill: #c4ccd4; }
-    .ours0 { fill: #0969da; } .ours1 { fill: #6cb0f7; }
+    .bar0 { fill: #9aa4af; } .bar1 { fill: #c4ccd4; } .bar2 { fill: #6e7781; }
+    .ours0 { fill: #0969da; } .ours1 { fill: #6cb0f7; } .ours2 { fill: #0a3069; }
     @media (prefers-color-scheme: dark) {
       text { fill: #e6edf3; }
       .small { fill: #9198a1; }
       .grid { stroke: #3d444d; }
-      .bar0 { fill: #7d8792; } .bar1 { fill: #565f69; }
-      .ours0 { fill: #4493f8; } .ours1 { fill: #2b68b5; }
+      .bar0 { fill: #7d8792; } .bar1 { fill: #565f69; } .bar2 { fill: #aab4be; }
+      .ours0 { fill: #4493f8; } .ours1 { fill: #2b68b5; } .ours2 { fill: #9ecbff; }
     }
 """
 
 
 class Panel(Struct, frozen=True):
-    """A group of bars: for each contender one bar for each work. `works` maps works to their words in the legend."""
+    """A group of bars: for each contender one bar for each work. `works` maps words of the legend to works.
+
+    The same word has the same colour in all panels.
+    """
 
     heading: str
     works: Mapping[str, str]
@@ -79,8 +82,9 @@ def drawn(title: str, panels: Sequence[Panel], sections: Sequence[Section], note
     scale = Scale(low, max(low + 1, math.ceil(math.log10(max(medians)))))
     body: list[str] = []
     top = _TOP
+    colours = {label: number for number, label in enumerate(_labels(shown))}
     for panel in shown:
-        lines, top = _panel(panel, figures, scale, top)
+        lines, top = _panel(panel, figures, scale, top, colours)
         body += lines
     absent = dict.fromkeys(name for section in drawn_from for name in section.absent)
     footer = [*notes, *([f"Absent: {', '.join(absent)}"] if absent else [])]
@@ -108,7 +112,7 @@ def _works(section: Section) -> Iterator[str]:
 def _header(title: str, panels: Sequence[Panel]) -> Iterator[str]:
     yield _text(16, 26, title, "title")
     x = 16
-    for number, label in enumerate(panels[0].works):
+    for number, label in enumerate(_labels(panels)):
         for kind in ("ours", "bar"):
             yield f'<rect class="{kind}{number}" x="{x}" y="37" width="10" height="10" rx="2"/>'
             x += 13
@@ -117,7 +121,14 @@ def _header(title: str, panels: Sequence[Panel]) -> Iterator[str]:
     yield _text(x, 46, "operations a second, all clients together; each line is ten times the one before", "small")
 
 
-def _panel(panel: Panel, figures: Mapping[tuple[str, str], Figures], scale: Scale, top: int) -> tuple[list[str], int]:
+def _labels(panels: Sequence[Panel]) -> Sequence[str]:
+    """Return the words of the legend, in the order of their colours."""
+    return [*dict.fromkeys(label for panel in panels for label in panel.works)]
+
+
+def _panel(
+    panel: Panel, figures: Mapping[tuple[str, str], Figures], scale: Scale, top: int, colours: Mapping[str, int]
+) -> tuple[list[str], int]:
     """Return the SVG lines of a panel, and its bottom edge."""
     contenders = [*dict.fromkeys(contender for work, contender in figures if work in panel.works.values())]
     row = _BAR * len(panel.works) + _ROW_GAP
@@ -131,11 +142,11 @@ def _panel(panel: Panel, figures: Mapping[tuple[str, str], Figures], scale: Scal
         y = first + row * number
         is_ours = contender.startswith(OURS)
         lines.append(_text(_LEFT - 8, y + (row - _ROW_GAP) / 2 + 4, contender, "ours" if is_ours else "", "end"))
-        for index, work in enumerate(panel.works.values()):
+        for index, (label, work) in enumerate(panel.works.items()):
             if each := figures.get((work, contender)):
                 x, kind = scale.x(each.median), "ours" if is_ours else "bar"
                 lines.append(
-                    f'<rect class="{kind}{index}" x="{_LEFT}" y="{y + index * _BAR}" '
+                    f'<rect class="{kind}{colours[label]}" x="{_LEFT}" y="{y + index * _BAR}" '
                     f'width="{x - _LEFT:.1f}" height="{_BAR - 1}" rx="1"/>'
                 )
                 lines.append(_text(x + 4, y + index * _BAR + 8, _short(each.median), "small"))

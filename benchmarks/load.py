@@ -1,75 +1,94 @@
-"""Client processes that run operations on order, all from one instant on, and report the time of each call.
+"""Client processes that run operations on order, all from one instant on, and report their number and their times.
 
-They are started once and are clients of every contender in turn. Each reads what another one has stored.
+They are started once and are clients of every contender in turn.
+
+Only one call in a run of calls is timed by itself: reading the clock around each would take longer than a `get` of a
+fragment that the client finds in shared memory. The rate counts all calls.
 """
 
 from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
-from itertools import chain, count, cycle
+from itertools import chain, islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Literal
+from typing import Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from benchmarks.contenders.base import BODY_BYTES, Connect, Contender, Place, Session
+from benchmarks.contenders.base import Connect, Contender, Place, Session
+from benchmarks.works import KINDS, Calls, Keys, Work, new_body
 
-GATE_NS = 5_000_000
+GATE_NS: Final = 5_000_000
 """The time from an order to its start, so that every client has received the order by then."""
-ANSWER_SECONDS_MAX = 60.0
-END_SECONDS_MAX = 10.0
-_CPUCLOCK_SCHED = 2
+RUN_NS: Final = 100_000
+"""A run that takes less is followed by one of twice as many calls."""
+RUN_CALLS_MAX: Final = 1_000
+LOAD_AT_ONCE: Final = 10_000
+LOAD_SECONDS_MAX: Final = 300.0
+ANSWER_SECONDS_MAX: Final = 60.0
+END_SECONDS_MAX: Final = 10.0
+_CPUCLOCK_SCHED: Final = 2
 _spawn = get_context("spawn")
 
-Work = Literal["store", "get", "forget"]
+Task = Work | Literal["load", "load warm", "forget"]
 
 
 class Failed(Exception):
     """An error in a client process."""
 
 
-class Keys(Struct, frozen=True):
-    """The keys that one thread stored in one turn, numbered from 0."""
-
-    owner: str
-    count: int = 0
-
-    def names(self) -> list[str]:
-        return [f"{self.owner}-{number}" for number in range(self.count)]
-
-
 class ConnectOrder(Struct, frozen=True):
-    """An order to connect to a contender, unless the process is connected."""
+    """An order to open a session with a contender, unless the process has it."""
 
-    contender: str
+    session: str
     connect: Connect
     where: object
 
 
-class WorkOrder(Struct, frozen=True):
-    """An order to run one kind of work, with one thread for each element of `keys`."""
+class Pace(Struct, frozen=True):
+    """Some calls at every tick, and no more. A client that is late makes its calls without a pause."""
 
-    contender: str
-    work: Work
-    batch: int
-    begin_ns: int
-    until_ns: int
+    calls: int
+    tick_ns: int
+
+
+class WorkOrder(Struct, frozen=True):
+    """An order to run one task, with one thread for each element of `keys`."""
+
+    session: str
+    task: Task
     keys: tuple[Keys, ...]
+    batch: int = 1
+    begin_ns: int = 0
+    until_ns: int = 0
+    pace: Pace | None = None
+
+
+class Beside(Struct, frozen=True):
+    """The work of another client, at a pace, while a work is measured."""
+
+    work: Work
+    keys: Keys
+    pace: Pace
+
+
+def _no_times() -> array[int]:
+    return array("q")
 
 
 class Share(Struct, frozen=True):
-    """The work of one thread: its keys, the time of each call, and the end of the last one."""
+    """The work of one thread: the number of its operations, the time of some calls, and the end of the last one."""
 
-    keys: Keys
-    times_ns: array[int]
-    ended_ns: int
+    operations: int = 0
+    times_ns: array[int] = field(default_factory=_no_times)
+    ended_ns: int = 0
 
 
 class Effort(Struct, frozen=True):
@@ -81,66 +100,91 @@ class Effort(Struct, frozen=True):
     cpu_us: float | None  # of the service's process, for an operation
 
 
+class Outcome(Struct, frozen=True):
+    """The result of one work: of all clients together, of each, and the rate of the work beside them."""
+
+    effort: Effort
+    shares: tuple[Share, ...]
+    rate_beside: float
+
+
 def _serve(orders: Connection) -> None:
     sessions: dict[str, Session] = {}
     with ExitStack() as stack:
         while True:
             try:
                 order: ConnectOrder | WorkOrder = orders.recv()
-            except EOFError:
+            except (EOFError, KeyboardInterrupt):
                 return
             try:
                 if isinstance(order, WorkOrder):
-                    orders.send(_execute(sessions[order.contender], order))
+                    answer: list[Share] | Failed | None = _execute(sessions[order.session], order)
                 else:
-                    if order.contender not in sessions:
-                        sessions[order.contender] = stack.enter_context(order.connect(order.where))
-                    orders.send(None)
+                    if order.session not in sessions:
+                        sessions[order.session] = stack.enter_context(order.connect(order.where))
+                    answer = None
+            except KeyboardInterrupt:
+                return
             except Exception as error:  # noqa: BLE001 - whatever it is, it is the reason
-                orders.send(Failed(f"{type(error).__name__}: {error}"))
+                answer = Failed(f"{type(error).__name__}: {error}")
+            with suppress(BrokenPipeError):  # of an owner that was interrupted: the next read finds the end
+                orders.send(answer)
 
 
 def _execute(session: Session, order: WorkOrder) -> list[Share]:
     if len(order.keys) == 1:
-        return [_work(session, order, order.keys[0])]
+        return [_perform(session, order, order.keys[0])]
     with ThreadPoolExecutor(len(order.keys)) as threads:
-        return [*threads.map(partial(_work, session, order), order.keys)]
+        return [*threads.map(partial(_perform, session, order), order.keys)]
 
 
-def _work(session: Session, order: WorkOrder, keys: Keys) -> Share:
-    """Run calls until the end time, at least one. Time between the calls is not measured."""
-    if order.work == "forget":
-        session.forget(keys.names())
-        return Share(keys, array("q"), 0)
-    if order.work == "store":
-        steps, expected = _stores(session, order.batch, keys.owner), None
-    else:
-        steps, expected = _gets(session, order.batch, keys.names()), order.batch * BODY_BYTES
-    clock, times, ended = time.perf_counter_ns, array("q"), 0
+def _perform(session: Session, order: WorkOrder, keys: Keys) -> Share:
+    match order.task:
+        case "forget":
+            session.forget(keys.names())
+            return Share()
+        case "load" | "load warm":
+            names = map(keys.name, range(keys.count))
+            while items := [(key, new_body(key)) for key in islice(names, LOAD_AT_ONCE)]:
+                session.load(items, is_warm=order.task == "load warm")
+            return Share()
+        case work:
+            calls = KINDS[work](session, keys, order.batch)
+            return _in_runs(calls, order) if order.pace is None else _at_a_pace(calls, order, order.pace)
+
+
+def _in_runs(calls: Calls, order: WorkOrder) -> Share:
+    """Make calls until the end time, at least one. The first call of a run is timed by itself."""
+    clock, times, made, length = time.perf_counter_ns, array("q"), 0, 1
+    first, others = calls.prepared(1), calls.prepared(0)
     time.sleep(max(0, order.begin_ns - clock()) / 1e9)
-    for step in steps:
+    while True:
         begun = clock()
-        found = step()
+        first()
         ended = clock()
-        assert found == expected, found
         times.append(ended - begun)
+        if length > 1:
+            others()
+            ended = clock()
+        made += length
         if ended >= order.until_ns:
-            break
-    return Share(Keys(keys.owner, len(times) * order.batch), times, ended)
+            return Share(made * order.batch, times, ended)
+        if ended - begun < RUN_NS:
+            length = min(2 * length, RUN_CALLS_MAX)
+        first, others = calls.prepared(1), calls.prepared(length - 1)
 
 
-def _stores(session: Session, batch: int, owner: str) -> Iterator[Callable[[], int | None]]:
-    """Yield the stores. Each body is new, because equal bodies may be stored once."""
-    for first in count(0, batch):
-        keys = [f"{owner}-{number}" for number in range(first, first + batch)]
-        items = [(key, key.encode().ljust(BODY_BYTES, b".")) for key in keys]
-        yield partial(session.put, *items[0]) if batch == 1 else partial(session.put_many, items)
-
-
-def _gets(session: Session, batch: int, keys: Sequence[str]) -> Iterator[Callable[[], int | None]]:
-    for first in cycle(range(0, len(keys), batch)):
-        some = keys[first : first + batch]
-        yield partial(session.get, some[0]) if batch == 1 else partial(session.get_many, some)
+def _at_a_pace(calls: Calls, order: WorkOrder, pace: Pace) -> Share:
+    """Make as many calls in a tick as the pace says, until the end time."""
+    clock, made, due = time.perf_counter_ns, 0, order.begin_ns
+    while True:
+        run = calls.prepared(pace.calls)
+        time.sleep(max(0, due - clock()) / 1e9)
+        run()
+        made += pace.calls
+        due += pace.tick_ns
+        if due >= order.until_ns or clock() >= order.until_ns:
+            return Share(made * order.batch, ended_ns=max(clock(), due))
 
 
 class ClientPool:
@@ -151,27 +195,53 @@ class ClientPool:
         self._processes: list[BaseProcess] = []
         self._turns = 0
 
+    def load(self, contender: Contender, place: Place, keys: Keys, *, is_warm: bool = False) -> None:
+        """Store loaded keys, from one client."""
+        self._connect(contender, place, 1)
+        order = WorkOrder(contender.session_name, "load warm" if is_warm else "load", (keys,))
+        self._ask([order], LOAD_SECONDS_MAX)
+
+    def run(
+        self,
+        contender: Contender,
+        place: Place,
+        work: Work,
+        keys: Sequence[Keys],
+        seconds: float,
+        *,
+        batch: int = 1,
+        beside: Beside | None = None,
+    ) -> Outcome:
+        """Let a client for each element of `keys` work for some seconds. One more client does the work beside them."""
+        processes = 1 if contender.is_threaded else len(keys)
+        self._connect(contender, place, processes + (beside is not None))
+        spent_ns = _cpu_ns(place.pid)
+        begin_ns = time.perf_counter_ns() + GATE_NS
+        until_ns = begin_ns + int(seconds * 1e9)
+        order = partial(WorkOrder, contender.session_name, begin_ns=begin_ns, until_ns=until_ns)
+        groups = [tuple(keys)] if contender.is_threaded else [(each,) for each in keys]
+        orders = [order(work, group, batch) for group in groups]
+        if beside:
+            orders.append(order(beside.work, (beside.keys,), pace=beside.pace))
+        shares = self._ask(orders)
+        cpu_ns = _cpu_ns(place.pid) - spent_ns if place.pid else None
+        return Outcome(
+            _effort(shares[: len(keys)], begin_ns, cpu_ns), tuple(shares), _rate(shares[len(keys) :], begin_ns)
+        )
+
     def turn(self, contender: Contender, place: Place, batch: int, clients: int, seconds: float) -> dict[Work, Effort]:
-        """Store for some seconds, read for as long, and delete everything. After a `Failed` the pool is unusable."""
+        """Store for some seconds, read for as long what another client has stored, and delete everything.
+
+        After a `Failed` the pool is unusable.
+        """
         self._turns += 1
-        processes = 1 if contender.is_threaded else clients
-        self._grow(processes)
-        self._ask([ConnectOrder(contender.name, contender.connect, place.where)] * processes)
-        found: dict[Work, Effort] = {}
         keys = [Keys(f"{self._turns}-{number}") for number in range(clients)]
-        works: tuple[Work, ...] = ("store", "get")
-        for work in works:
-            spent_ns = _cpu_ns(place.pid)
-            begin_ns = time.perf_counter_ns() + GATE_NS
-            until_ns = begin_ns + int(seconds * 1e9)
-            order = partial(WorkOrder, contender.name, work, batch, begin_ns, until_ns)
-            shares = self._share(order, keys, processes)
-            found[work] = _effort(shares, begin_ns, batch, _cpu_ns(place.pid) - spent_ns if place.pid else None)
-            if work == "store":
-                stored = [share.keys for share in shares]
-                keys = stored[1:] + stored[:1]
-        self._share(partial(WorkOrder, contender.name, "forget", batch, 0, 0), keys, processes)
-        return found
+        stored = self.run(contender, place, "store", keys, seconds, batch=batch)
+        keys = [Keys(each.owner, share.operations) for each, share in zip(keys, stored.shares, strict=True)]
+        read = self.run(contender, place, "get", keys[1:] + keys[:1], seconds, batch=batch)
+        groups = [tuple(keys)] if contender.is_threaded else [(each,) for each in keys]
+        self._ask([WorkOrder(contender.session_name, "forget", group) for group in groups])
+        return {"store": stored.effort, "get": read.effort}
 
     def close(self) -> None:
         for pipe in self._pipes:
@@ -195,39 +265,43 @@ class ClientPool:
                 theirs.close()
             self._processes.append(process)
 
-    def _share(
-        self, order: Callable[[tuple[Keys, ...]], WorkOrder], keys: Sequence[Keys], processes: int
-    ) -> list[Share]:
-        """Give each process one element of `keys`, or all of them to a single process, and return the shares."""
-        orders = [order((each,)) for each in keys] if processes == len(keys) else [order(tuple(keys))]
-        return [share for shares in self._ask(orders) for share in shares]
+    def _connect(self, contender: Contender, place: Place, processes: int) -> None:
+        self._grow(processes)
+        self._ask([ConnectOrder(contender.session_name, contender.connect, place.where)] * processes)
 
-    def _ask(self, orders: Sequence[ConnectOrder | WorkOrder]) -> list[list[Share]]:
+    def _ask(self, orders: Sequence[ConnectOrder | WorkOrder], seconds_max: float = ANSWER_SECONDS_MAX) -> list[Share]:
+        """Give each process its order, and return the shares of all."""
         pipes = self._pipes[: len(orders)]
         try:
             for pipe, order in zip(pipes, orders, strict=True):
                 pipe.send(order)
-            return [_answer(pipe) for pipe in pipes]
+            return [share for pipe in pipes for share in _answer(pipe, seconds_max)]
         except (EOFError, OSError) as error:
             raise Failed("a client process has died") from error
 
 
-def _answer(pipe: Connection) -> list[Share]:
-    if not pipe.poll(ANSWER_SECONDS_MAX):
-        raise Failed(f"a client did not answer within {ANSWER_SECONDS_MAX:g} s")
+def _answer(pipe: Connection, seconds_max: float) -> list[Share]:
+    if not pipe.poll(seconds_max):
+        raise Failed(f"a client did not answer within {seconds_max:g} s")
     answer: list[Share] | Failed | None = pipe.recv()
     if isinstance(answer, Failed):
         raise answer
     return answer or []
 
 
-def _effort(shares: Sequence[Share], begin_ns: int, batch: int, cpu_ns: int | None) -> Effort:
+def _effort(shares: Sequence[Share], begin_ns: int, cpu_ns: int | None) -> Effort:
     times_ns = sorted(chain.from_iterable(share.times_ns for share in shares))
-    operations = len(times_ns) * batch
-    elapsed_ns = max(share.ended_ns for share in shares) - begin_ns
     p50_us, p99_us = (times_ns[len(times_ns) * percent // 100] / 1e3 for percent in (50, 99))
-    cpu_us = None if cpu_ns is None else cpu_ns / 1e3 / operations
-    return Effort(operations / elapsed_ns * 1e9, p50_us, p99_us, cpu_us)
+    cpu_us = None if cpu_ns is None else cpu_ns / 1e3 / sum(share.operations for share in shares)
+    return Effort(_rate(shares, begin_ns), p50_us, p99_us, cpu_us)
+
+
+def _rate(shares: Sequence[Share], begin_ns: int) -> float:
+    """Return the operations a second of all of these clients together."""
+    if not shares:
+        return 0.0
+    elapsed_ns = max(share.ended_ns for share in shares) - begin_ns
+    return sum(share.operations for share in shares) / elapsed_ns * 1e9
 
 
 def _cpu_ns(pid: int | None) -> int:

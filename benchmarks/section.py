@@ -58,18 +58,30 @@ class Section(Struct, frozen=True, kw_only=True):
         theirs = self.median(goal.work, goal.peer) if goal.peer else 1.0
         return None if ours is None or theirs is None else ours / theirs
 
-    def behind(self) -> Iterator[str]:
+    def missed(self) -> Iterator[Goal]:
         """Yield the goals that were missed. An absent peer is no miss; a figure that was not measured is one."""
         for goal in self.goals:
             reached = self.reached(goal)
             if reached is None:
                 if goal.contender not in self.absent and goal.peer not in self.absent:
-                    yield f"{goal.contender}, {goal.work}: it was not measured"
-                continue
-            is_missed = reached < goal.value if goal.kind == "at least" else reached > goal.value
-            if is_missed:
+                    yield goal
+            elif reached < goal.value if goal.kind == "at least" else reached > goal.value:
+                yield goal
+
+    def behind(self) -> Iterator[str]:
+        """Yield a line for each goal that was missed."""
+        for goal in self.missed():
+            reached = self.reached(goal)
+            if reached is None:
+                yield f"{goal.contender}, {goal.work}: it was not measured"
+            else:
                 what = f"of {goal.peer}" if goal.peer else self.unit
                 yield f"{goal.contender}, {goal.work}: {reached:.3g} {what}, {goal.kind} {goal.value:g} is wanted"
+
+    @property
+    def rounds(self) -> int:
+        """The number of rounds, which is that of the values of most figures."""
+        return max((len(each.values) for each in self.figures), default=0)
 
 
 Turn = Callable[[], float]

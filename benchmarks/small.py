@@ -8,20 +8,20 @@ their rounds after the others, which they would slow down.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from pathlib import Path
+from itertools import product
 from typing import Final
 
 from msgspec import Struct
 
-from benchmarks.contenders.base import Contender, Place
-from benchmarks.contenders.registry import CONTENDERS, LOCKED, REDIS, STEPWELL, SYNC_MANAGER
-from benchmarks.load import ClientPool, Effort, Work
+from benchmarks.contenders.base import Contender
+from benchmarks.contenders.registry import BASE_MANAGER, CONTENDERS, LOCKED, REDIS, STEPWELL, SYNC_MANAGER
+from benchmarks.load import ClientPool, Effort
 from benchmarks.section import Figures, Goal, Section
+from benchmarks.services import Services
+from benchmarks.works import Work
 
-SECONDS: Final = 0.2
+SECONDS: Final = 0.15
 WARM_UP: Final = 0.5  # the share of the seconds that the warm-up round takes
 _WORKS: Final[tuple[Work, ...]] = ("store", "get")
 
@@ -60,60 +60,6 @@ Efforts = dict[tuple[Cell, str], list[Effort]]
 """The efforts by work and contender, one for each round."""
 
 
-class Comparison:
-    """The running services and clients of all contenders."""
-
-    def __init__(self, contenders: Sequence[Contender]) -> None:
-        self.absent: dict[str, str] = {}
-        self.efforts: Efforts = {}
-        self._contenders = contenders
-        self._places: dict[str, Place] = {}
-        self._pools: dict[str, ClientPool] = {}
-
-    def start(self, directory: Path, stack: ExitStack) -> None:
-        """Start the services of all contenders that can run."""
-        for contender in self._contenders:
-            try:
-                self._places[contender.name] = stack.enter_context(contender.start(directory))
-            except Exception as error:  # noqa: BLE001 - a contender that fails must not stop the others
-                self._exclude(contender, error)
-        stack.callback(self._close)  # clients end before their services
-
-    def run_round(self, scale: Scale, seconds: float, *, counts: bool) -> None:
-        """Run one round: each contender has its turn at each size."""
-        for batch in scale.batches:
-            for clients in scale.clients:
-                for contender in self._contenders:
-                    is_asked = contender.has_batches or batch == 1
-                    if contender.is_threaded:
-                        is_asked = is_asked and clients < scale.crowd
-                    if is_asked and contender.name in self._places:
-                        self._turn(contender, batch, clients, seconds, counts=counts)
-
-    def _turn(self, contender: Contender, batch: int, clients: int, seconds: float, *, counts: bool) -> None:
-        group = contender.name if contender.is_noisy else ""
-        pool = self._pools.setdefault(group, ClientPool())
-        try:
-            found = pool.turn(contender, self._places[contender.name], batch, clients, seconds)
-        except Exception as error:  # noqa: BLE001 - see `start`
-            self._exclude(contender, error)
-            self._pools.pop(group).close()
-            return
-        if counts:
-            for work, effort in found.items():
-                self.efforts.setdefault((Cell(work, batch, clients), contender.name), []).append(effort)
-
-    def _exclude(self, contender: Contender, error: Exception) -> None:
-        """Remove a contender that failed, with its figures, because they are not of all rounds."""
-        self.absent[contender.name] = str(error) or type(error).__name__
-        self._places.pop(contender.name, None)
-        self.efforts = {key: efforts for key, efforts in self.efforts.items() if key[1] != contender.name}
-
-    def _close(self) -> None:
-        for pool in self._pools.values():
-            pool.close()
-
-
 def measure(
     rounds: int, seconds: float, scale: Scale, contenders: Sequence[Contender]
 ) -> tuple[Efforts, dict[str, str]]:
@@ -121,15 +67,24 @@ def measure(
     efforts: Efforts = {}
     absent: dict[str, str] = {}
     for is_noisy in (False, True):
-        comparison = Comparison([each for each in contenders if each.is_noisy is is_noisy])
-        with tempfile.TemporaryDirectory(prefix="sw-bench-", ignore_cleanup_errors=True) as directory:
-            with ExitStack() as stack:
-                comparison.start(Path(directory), stack)
-                for number in range(rounds + 1):
-                    comparison.run_round(scale, seconds * (1 if number else WARM_UP), counts=number > 0)
-        efforts |= comparison.efforts
-        absent |= comparison.absent
-    return efforts, absent
+        with Services([each for each in contenders if each.is_noisy is is_noisy]) as services:
+            for number in range(rounds + 1):
+                for key, effort in _round(services, scale, seconds * (1 if number else WARM_UP)):
+                    if number:
+                        efforts.setdefault(key, []).append(effort)
+        absent |= services.absent
+    # The figures of a contender that failed later are not of all rounds.
+    return {key: found for key, found in efforts.items() if key[1] not in absent}, absent
+
+
+def _round(services: Services, scale: Scale, seconds: float) -> Iterator[tuple[tuple[Cell, str], Effort]]:
+    """Run one round, in which each contender has its turn at each size, and yield what was measured."""
+    for batch, clients in product(scale.batches, scale.clients):
+        for contender in services.present():
+            is_asked = (contender.has_batches or batch == 1) and not (contender.is_threaded and clients == scale.crowd)
+            if is_asked:
+                found = services.use(contender, ClientPool.turn, batch, clients, seconds) or {}
+                yield from (((Cell(work, batch, clients), contender.name), each) for work, each in found.items())
 
 
 def run(
@@ -141,6 +96,8 @@ def run(
     """Return the tables. Each contender works for about `seconds` at each size of each work in each round."""
     scale = scale or Scale()
     efforts, absent = measure(rounds, seconds, scale, contenders)
+    if REDIS in absent:
+        absent[pipelined_redis(scale)] = absent[REDIS]
     return [
         Section(
             title="1 KiB: operations, all clients together",
@@ -175,21 +132,38 @@ def run(
 
 
 def _rate_goals(scale: Scale) -> Iterator[Goal]:
-    wanted = (
-        (1, scale.alone, 4.0, SYNC_MANAGER),
-        (1, scale.few, 2.5, SYNC_MANAGER),
-        (1, scale.few, 2.5, REDIS),
-        (scale.large_batch, scale.few, 8.0, SYNC_MANAGER),
-        (scale.large_batch, scale.few, 1.0, REDIS),
-        (scale.large_batch, scale.few, 1.0, LOCKED),
+    pipelined = pipelined_redis(scale)
+    wanted: tuple[tuple[Work, int, int, float, str], ...] = (
+        ("get", 1, scale.alone, 20.0, SYNC_MANAGER),
+        ("get", 1, scale.few, 15.0, SYNC_MANAGER),
+        ("get", 1, scale.alone, 1.0, pipelined),
+        ("get", 1, scale.few, 1.0, pipelined),
+        ("store", 1, scale.alone, 2.0, SYNC_MANAGER),
+        ("store", 1, scale.few, 1.2, SYNC_MANAGER),
+        ("store", 1, scale.few, 1.2, REDIS),
+        ("get", scale.large_batch, scale.few, 1.0, BASE_MANAGER),
+        ("store", scale.large_batch, scale.few, 0.333, BASE_MANAGER),
+        *(
+            (work, scale.large_batch, scale.few, at_least, peer)
+            for work in _WORKS
+            for at_least, peer in ((8.0, SYNC_MANAGER), (1.0, REDIS), (1.0, LOCKED))
+        ),
     )
-    for batch, clients, at_least, peer in wanted:
-        for work in _WORKS:
-            yield Goal(str(Cell(work, batch, clients)), STEPWELL, "at least", at_least, peer)
+    for work, batch, clients, at_least, peer in wanted:
+        yield Goal(str(Cell(work, batch, clients)), STEPWELL, "at least", at_least, peer)
+
+
+def pipelined_redis(scale: Scale) -> str:
+    """Return the name under which Redis takes part in single calls with its rate in pipelines."""
+    return f"{REDIS}, pipelines of {scale.large_batch}"
 
 
 def _rates(efforts: Efforts, scale: Scale) -> Iterator[Figures]:
-    """Return the rates. A contender without batches is listed among the others with its rate of single calls."""
+    """Return the rates. Some contenders are also listed with the rate that they have in another way.
+
+    One without batches is among those with batches, with its rate of single calls. Redis in pipelines is among single
+    calls, because a client that wants to be fast uses these.
+    """
     unbatched = {name for cell, name in efforts} - {name for cell, name in efforts if cell.batch > 1}
     again = {
         (Cell(cell.work, batch, cell.clients), name): each
@@ -197,7 +171,12 @@ def _rates(efforts: Efforts, scale: Scale) -> Iterator[Figures]:
         for batch in scale.batches[1:]
         if name in unbatched
     }
-    return _figures(efforts | again, lambda effort: effort.rate)
+    pipelined = {
+        (Cell(cell.work, 1, cell.clients), pipelined_redis(scale)): each
+        for (cell, name), each in efforts.items()
+        if name == REDIS and cell.batch == scale.large_batch
+    }
+    return _figures(efforts | again | pipelined, lambda effort: effort.rate)
 
 
 def _latencies(efforts: Efforts) -> Iterator[Figures]:
@@ -226,7 +205,7 @@ def _figures(
 
     def place(key: tuple[Cell, str]) -> tuple[int, int, int, int]:
         cell, name = key
-        return cell.batch, cell.clients, _WORKS.index(cell.work), places.index(name)
+        return cell.batch, cell.clients, _WORKS.index(cell.work), places.index(name.partition(", ")[0])
 
     for cell, name in sorted(efforts, key=place):
         values = tuple(each for each in map(value, efforts[cell, name]) if each is not None)

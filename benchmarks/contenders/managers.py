@@ -13,24 +13,37 @@ from typing import Protocol, cast
 
 import multiprocess
 
-from benchmarks.contenders.base import BODY_BYTES, Item, Place, Unbatched
+from benchmarks.contenders.base import BODY_BYTES, METADATA, Item, Place, Session
 
 _spawn = get_context("spawn")
 
 
-class SharedDict(Unbatched):
+class SharedDict(Session):
     """`multiprocessing.Manager().dict()`."""
 
-    def __init__(self, shared: MutableMapping[str, bytes]) -> None:
+    def __init__(self, shared: MutableMapping[str, object]) -> None:
         self._shared = shared
 
     def put(self, key: str, body: bytes) -> None:
         self._shared[key] = body
 
     def get(self, key: str) -> int:
-        return len(self._shared[key])
+        body = self._shared[key]
+        assert isinstance(body, bytes)
+        return len(body)
 
-    def forget(self, _keys: Sequence[str]) -> None:
+    def get_absent(self, key: str) -> None:
+        assert self._shared.get(key) is None
+
+    def put_with_metadata(self, key: str, body: bytes) -> None:
+        self._shared[key] = body, METADATA
+
+    def load(self, items: Sequence[Item], *, is_warm: bool) -> None:
+        del is_warm
+        self._shared.update(items)
+
+    def forget(self, keys: Sequence[str]) -> None:
+        del keys
         self._shared.clear()
 
 
@@ -43,7 +56,7 @@ def start_dict(_directory: Path) -> Generator[Place]:
 
 @contextmanager
 def connect_dict(where: object) -> Generator[SharedDict]:
-    yield SharedDict(cast("MutableMapping[str, bytes]", where))
+    yield SharedDict(cast("MutableMapping[str, object]", where))
 
 
 def _started_since(others: Sequence[object]) -> int | None:
@@ -95,21 +108,26 @@ class StoreLike(Protocol):
     def clear(self) -> None: ...
 
 
-class Proxied:
+class Proxied(Session):
     """A session that uses a store in another process through its proxy."""
 
     def __init__(self, store: StoreLike) -> None:
         self._store = store
-        self.put = store.put
-        self.put_many = store.put_many
+
+    def put(self, key: str, body: bytes) -> None:
+        self._store.put(key, body)
 
     def get(self, key: str) -> int:
         return len(self._store.get(key))
 
+    def put_many(self, items: Sequence[Item]) -> None:
+        self._store.put_many(items)
+
     def get_many(self, keys: Sequence[str]) -> int:
         return sum(map(len, self._store.get_many(keys)))
 
-    def forget(self, _keys: Sequence[str]) -> None:
+    def forget(self, keys: Sequence[str]) -> None:
+        del keys
         self._store.clear()
 
 
@@ -125,7 +143,7 @@ def connect_store(where: object) -> Generator[Proxied]:
     yield Proxied(cast("StoreLike", where))
 
 
-class PingPong:
+class PingPong(Session):
     """Sends and receives as many bytes as a service would, to a process that stores nothing and has one client.
 
     No service with a process of its own can be faster, if it is reached by pipes and sleeps between two calls.
@@ -134,7 +152,8 @@ class PingPong:
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
 
-    def put(self, _key: str, body: bytes) -> None:
+    def put(self, key: str, body: bytes) -> None:
+        del key
         self._pipe.send_bytes(body)
         self._pipe.recv_bytes()
 
@@ -150,7 +169,7 @@ class PingPong:
         self._pipe.send_bytes("\n".join(["", *keys]).encode())
         return len(self._pipe.recv_bytes())
 
-    def forget(self, _keys: Sequence[str]) -> None:
+    def forget(self, keys: Sequence[str]) -> None:
         """Do nothing: the process stores nothing."""
 
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from benchmarks import redis_server
-from benchmarks.contenders.base import Item, Place
+from benchmarks.contenders.base import METADATA, Item, Place, Session
 
 if TYPE_CHECKING:
     from redis import Redis
 
 
-class Commands:
-    """A Redis session: SET and GET, one at a time or in pipelines."""
+_METADATA: Final = [*chain.from_iterable(METADATA.items())]
+
+
+class Commands(Session):
+    """A Redis session: SET and GET, one at a time or in pipelines; a hash of fields for a body with metadata."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
@@ -27,6 +31,12 @@ class Commands:
         body = self._redis.get(key)
         assert isinstance(body, bytes)
         return len(body)
+
+    def get_absent(self, key: str) -> None:
+        assert self._redis.get(key) is None
+
+    def put_with_metadata(self, key: str, body: bytes) -> None:
+        self._redis.hset(key, items=["body", body, *_METADATA])
 
     def put_many(self, items: Sequence[Item]) -> None:
         pipeline = self._redis.pipeline(transaction=False)
@@ -40,7 +50,8 @@ class Commands:
             pipeline.get(key)
         return sum(map(len, pipeline.execute()))
 
-    def forget(self, _keys: Sequence[str]) -> None:
+    def forget(self, keys: Sequence[str]) -> None:
+        del keys
         self._redis.flushdb()
 
 

@@ -10,12 +10,13 @@ from benchmarks.contenders.base import Contender
 STEPWELL: Final = "stepwell"
 SYNC_MANAGER: Final = "SyncManager dict"
 REDIS: Final = "Redis"
+BASE_MANAGER: Final = "BaseManager class"
 LOCKED: Final = "RLock in one process"
 
 CONTENDERS: Final = (
     Contender(name=STEPWELL, start=stepwell_client.start, connect=stepwell_client.connect),
     Contender(name=SYNC_MANAGER, start=managers.start_dict, connect=managers.connect_dict, has_batches=False),
-    Contender(name="BaseManager class", start=managers.start_store, connect=managers.connect_store),
+    Contender(name=BASE_MANAGER, start=managers.start_store, connect=managers.connect_store),
     Contender(name=REDIS, start=redis_client.start, connect=redis_client.connect),
     Contender(
         name=LOCKED,

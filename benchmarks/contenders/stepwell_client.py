@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 import stepwell as sw
-from benchmarks.contenders.base import Item, Place, Unbatched
+from benchmarks.contenders.base import METADATA, Item, Place, Session
 from stepwell import limits
 from stepwell.domain import machine
 from stepwell.domain.replies import FragmentFound
@@ -19,15 +19,15 @@ from stepwell.domain.tiers.commands import DeleteFragment, GetFragment, StoreFra
 from stepwell.domain.verdict import Origin
 
 PROJECT = "p"
-ROOM = sw.TierBudget(hot_tokens=100_000_000, arena_bytes=4 * 1024 * limits.MIB)
-"""A budget so large that nothing is evicted."""
+ROOM = sw.TierBudget(hot_tokens=100_000_000, arena_bytes=4 * 1024 * limits.MIB, promotion_threshold=1_000_000_000)
+"""A budget so large that nothing is evicted. A fragment that is loaded as a warm one stays warm."""
 
 
 def _fragment(key: str, body: bytes) -> sw.Fragment:
     return sw.Fragment(fragment_id=key, project=PROJECT, body=body, tokens=1)
 
 
-class Requests:
+class Requests(Session):
     """`client.tiers`."""
 
     def __init__(self, client: sw.Client) -> None:
@@ -40,11 +40,31 @@ class Requests:
     def get(self, key: str) -> int:
         return len(self._tiers.get(key, project=PROJECT).body)
 
+    def get_each(self, keys: Sequence[str]) -> int:
+        get, body = self._tiers.get, memoryview(b"")
+        for key in keys:
+            body = get(key, project=PROJECT).body
+        return len(body)
+
+    def get_absent(self, key: str) -> None:
+        try:
+            self._tiers.get(key, project=PROJECT)
+        except sw.NotFound:
+            return
+        raise AssertionError(key)
+
+    def put_with_metadata(self, key: str, body: bytes) -> None:
+        self._tiers.store(sw.Fragment(fragment_id=key, project=PROJECT, body=body, tokens=1, metadata=METADATA))
+
     def put_many(self, items: Sequence[Item]) -> None:
         self._tiers.store_many([_fragment(key, body) for key, body in items])
 
     def get_many(self, keys: Sequence[str]) -> int:
         return sum(len(found.body) for found in self._tiers.get_many(keys, project=PROJECT).values())
+
+    def load(self, items: Sequence[Item], *, is_warm: bool) -> None:
+        tier = sw.Tier.WARM if is_warm else sw.Tier.HOT
+        self._tiers.store_many([_fragment(key, body) for key, body in items], tier=tier)
 
     def forget(self, keys: Sequence[str]) -> None:
         left = iter(keys)
@@ -62,11 +82,18 @@ def start(_directory: Path) -> Generator[Place]:
 
 @contextmanager
 def connect(where: object) -> Generator[Requests]:
+    with sw.connect(str(where)) as client:
+        yield Requests(client)
+
+
+@contextmanager
+def connect_with_scope(where: object) -> Generator[Requests]:
+    """Connect with a session that sees one project only."""
     with sw.connect(str(where), projects=[PROJECT]) as client:
         yield Requests(client)
 
 
-class LockedServices(Unbatched):
+class LockedServices(Session):
     """The manager's own rules, `machine.apply` on a `State` of dicts, behind an RLock; bodies are in one more dict.
 
     A call does what the same call to the manager does, without the transport. So a contender that is faster than this

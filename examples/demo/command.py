@@ -13,10 +13,10 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Annotated, Final
+from uuid import uuid4
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from ulid import ULID
 
 from examples.demo.dicts import run_dicts
 from examples.demo.job import HOT_TOKENS, Job, prepare
@@ -68,7 +68,7 @@ def run(
     json: JsonFlag = False,
 ) -> int:
     """Run the job on the runtime and on the dicts, and print both proofs."""
-    job = Job(project=f"demo-{ULID()}".lower(), processes=processes, threads=threads)
+    job = Job(project=f"demo-{uuid4().hex}", processes=processes, threads=threads)
     if min(job.processes, job.threads) < 1 or job.callers > _CALLERS_MAX:
         raise InvalidArgument(
             f"--processes and --threads are at least 1, and together at most {_CALLERS_MAX} callers, "

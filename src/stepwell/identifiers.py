@@ -11,11 +11,12 @@ import os
 import time
 from typing import Final
 
-from ulid import ULID
-
 _NS_PER_MS: Final = 1_000_000
 _RANDOM_BITS: Final = 80  # of a ULID, behind its milliseconds
 _FRACTION_BITS: Final = 10  # the first of them are the fraction of the millisecond, in steps of a microsecond
+_ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's Base32
+_PAIRS: Final = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
+_SHIFTS: Final = tuple(range(120, -1, -10))  # of the 26 digits of an id, in pairs
 
 
 def new_id() -> str:
@@ -23,4 +24,6 @@ def new_id() -> str:
     milliseconds, rest_ns = divmod(time.time_ns(), _NS_PER_MS)
     fraction = (rest_ns << _FRACTION_BITS) // _NS_PER_MS
     chance = int.from_bytes(os.urandom(_RANDOM_BITS // 8)) >> _FRACTION_BITS
-    return str(ULID.from_int(milliseconds << _RANDOM_BITS | fraction << (_RANDOM_BITS - _FRACTION_BITS) | chance))
+    number = milliseconds << _RANDOM_BITS | fraction << (_RANDOM_BITS - _FRACTION_BITS) | chance
+    # `str(ulid.ULID.from_int(number))` gives the same digits and takes five times as long.
+    return "".join([_PAIRS[number >> shift & 0x3FF] for shift in _SHIFTS])

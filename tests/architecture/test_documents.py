@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 import stepwell
+from benchmarks import overview, page, report
 from tests.architecture.lifecycle_diagram import diagram, written
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted(ROOT.glob("*.md"))
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+RESULTS = ROOT / "benchmarks/results/run.json"
 
 
 def test_the_diagram_comes_from_the_tables() -> None:
@@ -25,11 +27,18 @@ def test_the_package_example_is_true() -> None:
     assert doctest.testmod(stepwell).failed == 0
 
 
+def test_the_figures_are_those_of_the_committed_run() -> None:
+    """`docs/performance.md` and the chart are generated from the results, so no figure in them is written by hand."""
+    results = report.decoded(RESULTS.read_bytes())
+    assert (ROOT / "docs/performance.md").read_text() == page.written(results)
+    assert RESULTS.with_suffix(".svg").read_text() == overview.drawn(results)
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
     """A relative link in a document points at a file that exists."""
     targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", document.read_text())
-    assert [target for target in targets if not (ROOT / target).exists()] == []
+    assert [target for target in targets if not (document.parent / target).exists()] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -12,7 +12,7 @@ import stepwell as sw
 from stepwell.domain import invariants
 from stepwell.manager.check.doctor import examine
 from stepwell.manager.recovery import recover
-from stepwell.storage.directory import DATABASE
+from stepwell.storage.files.directory import DATABASE
 from stepwell.storage.load import load
 from tests.support.data_directories import serving
 from tests.support.processes import spawned

@@ -11,7 +11,7 @@ from stepwell.domain import invariants
 from stepwell.manager.process import Settings
 from stepwell.manager.recovery import recover
 from stepwell.process import SpawnedProcess
-from stepwell.storage.directory import DATABASE
+from stepwell.storage.files.directory import DATABASE
 from stepwell.storage.load import load
 from stepwell.telemetry import LogLevel
 from stepwell.transport.address import private_directory

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import stepwell as sw
-from stepwell.storage.directory import DATABASE
+from stepwell.storage.files.directory import DATABASE
 from tests.support import strategies
 
 pytestmark = pytest.mark.usefixtures("processes_unmeasured")

@@ -16,15 +16,14 @@ from stepwell.cli.main import main
 from stepwell.manager.check.doctor import examine
 from stepwell.manager.process import STORE_FAILED, Settings
 from stepwell.storage.database import open_to_read
-from stepwell.storage.directory import DATABASE
-from stepwell.storage.load import read_store_row
+from stepwell.storage.files.directory import DATABASE
+from stepwell.storage.files.mark import MARK, read_mark
 from stepwell.storage.loss import accept_loss
-from stepwell.storage.mark import MARK, read_mark
 from stepwell.storage.store import Durability
 from tests.support import killable_manager
 from tests.support.data_directories import everything_in, serving
 from tests.support.storage.damage import WAL, attempts, damage_log
-from tests.support.storage.state import durable_state, files
+from tests.support.storage.state import durable_state, files, latest_store_row
 
 DAMAGES = 120
 ACKNOWLEDGED = 40
@@ -180,7 +179,7 @@ def test_mark_after_a_kill(settings: Settings, point: str) -> None:
     mark = read_mark(directory)
     assert mark is not None
     with closing(open_to_read(directory / DATABASE)) as db:
-        row = read_store_row(db)
+        row = latest_store_row(db)
     assert acknowledged <= mark.revision <= row.revision
     assert row.commits - mark.commits == (1 if point == "before mark" else 0)
     assert served(directory) in {5, 6}

@@ -17,9 +17,9 @@ from stepwell.domain.state import State
 from stepwell.manager.process import STORE_FAILED, Settings
 from stepwell.manager.recovery import recover
 from stepwell.protocol.codec import decode_results
-from stepwell.storage.directory import DATABASE
+from stepwell.storage.files.directory import DATABASE
+from stepwell.storage.files.mark import MARK
 from stepwell.storage.load import load
-from stepwell.storage.mark import MARK
 from stepwell.storage.store import Durability
 from tests.support import killable_manager
 from tests.support.storage.state import durable_state

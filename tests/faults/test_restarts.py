@@ -23,7 +23,7 @@ from stepwell import runtime as runtime_module
 from stepwell.manager.process import Settings
 from stepwell.process import ChildProcess
 from stepwell.protocol.messages import ManagerMessage
-from stepwell.storage.directory import DATABASE
+from stepwell.storage.files.directory import DATABASE
 from stepwell.transport.connection import Connection
 from tests.support.processes import fork, is_alive, kill
 from tests.support.wait import eventually, promptly

@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 
 from stepwell.manager.process import STORE_FAILED, Settings
-from stepwell.storage.directory import DATABASE, DataDirectory
+from stepwell.storage.files.directory import DATABASE, DataDirectory
+from stepwell.storage.files.store_files import StoreFiles
 from stepwell.storage.sqlite import SqliteStore
 from stepwell.storage.store import Durability
-from stepwell.storage.store_files import StoreFiles
 from tests.support import killable_manager
 from tests.support.processes import fork
 from tests.support.wait import promptly

@@ -49,7 +49,7 @@ from stepwell.memory.compression import unpack
 from stepwell.memory.writer.upload import Upload
 from stepwell.storage import database, rows
 from stepwell.storage.body_reader import BodyFile
-from stepwell.storage.directory import DATABASE
+from stepwell.storage.files.directory import DATABASE
 from stepwell.storage.store import Durability, SessionRow
 from tests.support.memory.bodies import compressible, noise
 from tests.support.storage.expected_rows import ExpectedRows, Key, Use, tables_of
@@ -64,6 +64,8 @@ TINY = {
     "BODY_PART_BYTES": 4 * KIB,
     "PARTS_TRIMMED_PER_TURN": 3,
     "RECENCY_ROWS_PER_TURN": 2,
+    "REDO_SLICE_RECORDS": 2,
+    "REDO_SLICE_BYTES": 1,
     "RECEIPTS_MAX": 3,
     "RECEIPTS_BYTES_MAX": 30_000,
 }
@@ -320,6 +322,13 @@ class Storage(RuleBasedStateMachine):
         self.entries, self.events, self.written = dict(table.entries), [], set()
 
     # What has to be so.
+
+    @rule(slices=st.integers(0, 5))
+    def follow(self, slices: int) -> None:
+        """The tables follow the redo log a little, and with the next commits: nothing else changes."""
+        self.made.store.follow()
+        for _ in range(slices):
+            self.made.store.work()
 
     @rule()
     def look(self) -> None:

@@ -8,10 +8,10 @@ from functools import cache
 
 from stepwell.errors import StoreDamaged
 from stepwell.storage.database import configure_to_write, require_known_version
-from stepwell.storage.mark import Mark, parse_mark
+from stepwell.storage.files.mark import Mark, parse_mark
+from stepwell.storage.files.store_files import StoreFiles
 from stepwell.storage.schema import APPLICATION_ID, VERSION, migrate
 from stepwell.storage.sql import Database
-from stepwell.storage.store_files import StoreFiles
 from stepwell.storage.table import add_checksum_function
 from tests.simulator.disk import SimulatedDatabase, SimulatedDisk
 

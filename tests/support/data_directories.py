@@ -12,7 +12,7 @@ from stepwell import limits
 from stepwell.domain.tiers.commands import DeleteFragment
 from stepwell.manager.process import Settings
 from stepwell.protocol.messages import Request
-from stepwell.storage.directory import DATABASE
+from stepwell.storage.files.directory import DATABASE
 from stepwell.telemetry import LogLevel
 from stepwell.transport.address import private_directory
 from tests.support import killable_manager

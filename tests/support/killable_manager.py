@@ -22,7 +22,7 @@ from stepwell.errors import StoreFailed
 from stepwell.manager.journal import Journal
 from stepwell.manager.loop import Loop
 from stepwell.manager.process import STORE_FAILED, Settings, serve
-from stepwell.storage.mark import MarkFile
+from stepwell.storage.files.mark import MarkFile
 from stepwell.storage.sqlite import SqliteStore
 from stepwell.storage.store import CommitBatch
 from stepwell.transport.peer import Peer

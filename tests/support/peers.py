@@ -18,6 +18,7 @@ from stepwell.protocol.messages import (
     VERSION,
     ClientMessage,
     Hello,
+    IndexOpened,
     ManagerMessage,
     Request,
     Response,
@@ -79,7 +80,9 @@ class RawPeer:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._framer = Framer()
         self.descriptors: list[int] = []  # that came, in order; closed with the peer
-        self.asides: list[SegmentsAdded | SegmentsRetired] = []  # what the manager said between its answers
+        self.asides: list[
+            IndexOpened | SegmentsAdded | SegmentsRetired
+        ] = []  # what the manager said between its answers
         try:
             self.socket.connect(address)  # with a timeout it would not wait for room in the backlog, but fail
             self.socket.settimeout(timeout_s)
@@ -95,7 +98,7 @@ class RawPeer:
 
     def receive(self) -> ManagerMessage | None:
         """Return the next answer; None when the manager has ended the connection. Messages in between are stored."""
-        while isinstance(message := self.receive_any(), SegmentsAdded | SegmentsRetired):
+        while isinstance(message := self.receive_any(), IndexOpened | SegmentsAdded | SegmentsRetired):
             self.asides.append(message)
         return message
 

@@ -21,6 +21,13 @@ def test_ids_are_ulids_in_the_order_in_which_they_were_made() -> None:
     assert ULID.from_str(made[0]).milliseconds == 1_700_000_000_000
 
 
+def test_digits_are_those_of_a_ulid() -> None:
+    """The digits are written without the library: it reads them as the same number, and writes them in the same way."""
+    for _ in range(1_000):
+        made = new_id()
+        assert str(ULID.from_str(made)) == made
+
+
 def test_forked_processes_make_different_ids_within_a_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
     """An id that two children made would be one session with two clients."""
     monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_000_000_000)

@@ -50,7 +50,7 @@ class ContextTierService(TierCalls, AsyncService):
     async def get_many(self, fragment_ids: Iterable[str], *, project: str | None = None) -> dict[str, StoredFragment]:
         """Return many fragments by id, read frame after frame; not atomic. Missing fragments are left out."""
         reading = BulkRead(fragment_ids)
-        reading.find_indexed(lambda each: self.get_indexed(each, project=project))
+        reading.find_indexed(lambda each: self._get_indexed(each, project))
         while reading.remaining:
             outcomes: list[StoredFragment | StepwellError] = []
             for chunk in reading.chunks():

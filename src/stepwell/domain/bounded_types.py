@@ -138,12 +138,13 @@ def parse_name(text: str, what: str = "name") -> Name:
     return Name(match["name"], match["namespace"] or "local", match["server"])
 
 
+# The caches bound the memory that a client can make the manager spend on names: the oldest ones are dropped.
+@functools.lru_cache(maxsize=limits.NAMES_CACHED_MAX)
 def canonical(text: str, what: str = "name") -> str:
     """Return the only spelling under which a name is stored: with its namespace, in lower case."""
     return str(parse_name(text, what))
 
 
-# The caches bound the memory that a client can make the manager spend on names: the oldest ones are dropped.
 @functools.lru_cache(maxsize=limits.NAMES_CACHED_MAX)
 def known_label(text: str) -> str | None:
     """Return the label as a string object that all rows with it share, or None if it does not match the pattern.

@@ -59,8 +59,13 @@ class _Occasion(Struct, frozen=True, gc=False):
 def events_of(changes: Iterable[AnyChange], revision: int, at_ms: int, projects_of: ProjectsOf) -> list[AnyEvent]:
     """Return the events of a step, in the order of its changes. Not every change has one."""
     occasion = _Occasion(revision, at_ms, projects_of)
-    made = (BUILDERS[type(change.after or change.before)](change, occasion) for change in changes)
-    return [event for event in made if event is not None]
+    events: list[AnyEvent] = []
+    for change in changes:
+        after = change.after
+        event = BUILDERS[type(change.before if after is None else after)](change, occasion)
+        if event is not None:
+            events.append(event)
+    return events
 
 
 def _fragment(change: RowChanged[FragmentRow], occasion: _Occasion) -> AnyEvent | None:

@@ -184,6 +184,14 @@ def bodies_are_counted_exactly(state: State) -> Iterator[str]:
 
 
 @invariant
+def pages_have_every_row(state: State) -> Iterator[str]:
+    """The order of the keys of a table that is read in pages has each of its rows once."""
+    for table in (state.actions, state.plans, state.receipts, state.tasks, state.workers):
+        if list(table.order) != sorted(map(str, table.rows)):
+            yield f"the order of {type(table).__name__} differs"
+
+
+@invariant
 def actions_are_filed_under_their_names(state: State) -> Iterator[str]:
     """An action is filed under its canonical name, so that one name cannot mean two actions."""
     for name, action in state.actions.rows.items():

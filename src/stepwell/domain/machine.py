@@ -62,6 +62,9 @@ RULES = (
 """The modules that contain deciders. Importing a module registers its deciders in `DECIDERS`."""
 
 
+_EPHEMERAL = (Ephemeral, EphemeralInternal)
+
+
 class Outcome(Struct, frozen=True, gc=False):
     """The effect of one command that was applied.
 
@@ -115,7 +118,7 @@ def apply(state: State, command: Command[Reply], origin: Origin) -> Outcome:
     verdict = decide(state, command, origin)
     evolve(state, verdict, origin.now_ms)
     if verdict.changes or isinstance(command, Write):
-        state.revision += not isinstance(command, Ephemeral | EphemeralInternal)
+        state.revision += not isinstance(command, _EPHEMERAL)
         state.forget_undo()
     return Outcome(verdict.reply, state.revision, verdict.changes, verdict.bodies)
 

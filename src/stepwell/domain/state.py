@@ -18,7 +18,7 @@ from stepwell.domain.plans.model import Action, Decision, Plan
 from stepwell.domain.plans.table import PlanTable
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.receipts.table import ReceiptTable
-from stepwell.domain.tables import Cell, Table
+from stepwell.domain.tables import Cell, SortedTable, Table
 from stepwell.domain.tasks.model import Task, Worker
 from stepwell.domain.tasks.queue import TaskTable, WorkerTable
 from stepwell.domain.tiers.body_refs import BodyTable
@@ -39,6 +39,8 @@ class _Swappable(Protocol):
 
 _REFERRING = (FragmentRow, EntryRow, ReceiptRow, Task)
 """The types of rows that refer to bodies. Each has `held`, its references, and `tier`, from which it refers."""
+_REFERRING_SET = frozenset[type](_REFERRING)
+"""The same types, for a lookup by the exact type of a row."""
 
 
 class State:
@@ -53,7 +55,7 @@ class State:
         self._budget = Cell(budget or TierBudget())
         self.bodies = BodyTable()
         self.fragments = FragmentTable()
-        self.actions: Table[Action] = Table()
+        self.actions: SortedTable[Action] = SortedTable()
         self.plans = PlanTable()
         self.decisions: Table[Decision] = Table()
         self.contexts: Table[ContextRow] = Table()
@@ -117,8 +119,10 @@ class State:
     def make(self, change: AnyChange) -> None:
         """Make a change. It can be undone until the next `forget_undo`."""
         before, after = change.before, change.after
-        self._tables[type(after or before)].swap(before, after)
-        self._count_references(before, after)
+        kind = type(before if after is None else after)
+        self._tables[kind].swap(before, after)
+        if kind in _REFERRING_SET:
+            self._count_references(before, after)
 
     def undo(self, change: AnyChange) -> None:
         """Undo a change, which must be the latest that was made and not undone yet."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Generic, Protocol, TypeVar
 
-from sortedcontainers import SortedDict
+from sortedcontainers import SortedList
 
 
 class Keyed(Protocol):
@@ -20,30 +20,32 @@ class Keyed(Protocol):
     def key(self) -> Hashable: ...
 
 
+class Named(Protocol):
+    """A row whose key is a text."""
+
+    @property
+    def key(self) -> str: ...
+
+
 RowT = TypeVar("RowT", bound=Keyed)
+NamedT = TypeVar("NamedT", bound=Named)
 
 
 class Table(Generic[RowT]):
-    """Rows by key, iterated in the order of their keys, which is the order of pages. Subclasses add indexes."""
+    """Rows by key, in no order that a caller may rely on. Subclasses add an order and indexes."""
 
     def __init__(self) -> None:
-        self.rows: SortedDict[Hashable, RowT] = SortedDict()
+        self.rows: dict[Hashable, RowT] = {}
 
     def get(self, key: Hashable) -> RowT | None:
         """Return the row with this key, or None."""
-        row: RowT | None = self.rows.get(key)
-        return row
+        return self.rows.get(key)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __iter__(self) -> Iterator[RowT]:
         return iter(self.rows.values())
-
-    def after(self, key: str | None) -> Iterator[RowT]:
-        """Iterate over the rows with a larger key; over all rows for None. The key need not exist any more."""
-        for found in self.rows.irange(key, inclusive=(False, True)):
-            yield self.rows[found]
 
     def swap(self, before: RowT | None, after: RowT | None) -> None:
         """Replace `before` by `after`, which has the same key."""
@@ -55,6 +57,30 @@ class Table(Generic[RowT]):
     def unswap(self, before: RowT | None, after: RowT | None) -> None:
         """Undo `swap(before, after)`."""
         self.swap(after, before)
+
+
+class SortedTable(Table[NamedT], Generic[NamedT]):
+    """Rows by key, iterated in the order of their keys, which is the order of pages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: SortedList[str] = SortedList()  # the keys of `rows`
+
+    def __iter__(self) -> Iterator[NamedT]:
+        return (self.rows[key] for key in self.order)
+
+    def after(self, key: str | None) -> Iterator[NamedT]:
+        """Iterate over the rows with a larger key; over all rows for None. The key need not exist any more."""
+        for found in self.order.irange(key, inclusive=(False, True)):
+            yield self.rows[found]
+
+    def swap(self, before: NamedT | None, after: NamedT | None) -> None:
+        """Replace `before` by `after`, which has the same key. Only an insertion or a deletion changes the order."""
+        super().swap(before, after)
+        if before is None and after is not None:
+            self.order.add(after.key)
+        elif before is not None and after is None:
+            self.order.remove(before.key)
 
 
 class Cell(Generic[RowT]):

@@ -385,6 +385,11 @@ EVENTS_TRIMMED_PER_TURN: Final = 1_000
 BODY_PART_BYTES: Final = MIB  # one part of a large body, which is written at once
 PARTS_TRIMMED_PER_TURN: Final = 2  # parts of deleted bodies that one commit deletes: about 50 ms
 TIDY_SECONDS: Final = 1.0  # the interval at which acknowledged replies and parts of deleted bodies are deleted
+TABLES_BEHIND_SECONDS_MAX: Final = 10.0  # the tables of a manager that runs have what was committed before that
+REDO_SECONDS: Final = 6.0  # the interval at which the tables begin to follow the redo log, while requests come
+REDO_BYTES_MAX: Final = 32 * MIB  # records in the redo log: past it, each commit moves more of them than it adds
+REDO_SLICE_BYTES: Final = 64 * KIB  # records that move into the tables at once: about 2 ms
+REDO_SLICE_RECORDS: Final = 256  # small records cost more for each byte
 WAL_PAGES: Final = 4_000  # pages of 4 KiB in the log before a checkpoint, which takes about 20 ms
 WAL_BYTES_KEPT: Final = 16 * MIB  # a log that grew while a reader was open is truncated to this when it is used again
 SQLITE_BUSY_SECONDS: Final = 5.0  # the wait for a lock that another tool holds
@@ -451,9 +456,10 @@ assert STRATEGY_PROBLEMS_MAX * (LABEL_CHARS_MAX + 2 * STRATEGY_PROBLEM_CHARS_MAX
     "the problems of a worker are one report, with 6 bytes for each character, as an escape in JSON"
 )
 assert EVIDENCE_SECONDS < EXECUTOR_GRACE_SECONDS, "no executor gives a task up while its evidence is awaited"
+assert REDO_SECONDS + TIDY_SECONDS < TABLES_BEHIND_SECONDS_MAX, "the tables have time to follow the redo log"
 assert EVENTS_BUFFERED <= EVENTS_KEPT, "events that are in memory are in the store too"
 assert REQUESTS_IN_FLIGHT_MAX + UPLOADING_CONNECTIONS_MAX + CONNECTIONS_PER_CLIENT_MAX < REPLIES_REMEMBERED_MAX, (
     "every request that is in flight when a connection breaks can be sent again"
 )
+assert INDEX_READS_MAX & (INDEX_READS_MAX - 1) == 0, "it is a power of two, so that the reads are counted by a mask"
 assert INDEX_REPORT_MS * 2 <= INDEX_VALID_MS, "a client that reads causes a turn before the index expires"
-assert INDEX_READS_MAX <= INDEX_READS_PER_REPORT_MAX, "the reads of a session are mostly one report"

@@ -51,11 +51,10 @@ INDEX_CELLS_PERCENT_MAX: Final = 70  # past it, a larger hash table is filled
 INDEX_CELLS_PER_SLICE: Final = 1_000  # cells that are copied into it between two turns: about 1 ms
 INDEX_ROWS_PER_SLICE: Final = 250  # fragments that are entered between two turns: about 0.5 ms
 INDEX_VALID_MS: Final = 500  # a manager that is dead or stopped is not read for longer than this
-INDEX_REPORT_MS: Final = (
-    100  # a client that reads tells the manager so after this time, and asks for what it reads then
-)
-INDEX_READS_MAX: Final = 4_000  # or after so many reads
-INDEX_READS_PER_REPORT_MAX: Final = 4_000
+INDEX_REPORT_MS: Final = 100  # a client that reads asks for a fragment after this time, and reports its reads
+INDEX_READS_MAX: Final = 2**12  # or after so many reads
+INDEX_READS_PER_REPORT_MAX: Final = 1_000  # so that the manager counts a report within half a millisecond
+INDEX_MISSES_PER_REPORT_MAX: Final = 1_000_000_000  # a counter: the sum over all reports stays an 8-byte integer
 INDEX_READS_PER_COMMAND: Final = 16  # reads in a report that count as one command of a turn
 INDEX_KNOWN_MAX: Final = 16_384  # records that a client keeps decoded: about 16 MiB
 INDEX_ATTEMPTS_MAX: Final = 1_000  # to read a record between two publications, about 50 µs; then the client asks

@@ -11,6 +11,7 @@ from __future__ import annotations
 import select
 from typing import Final
 
+from stepwell import limits
 from stepwell.manager.request_handler import LargeRequest
 from stepwell.manager.sessions import SessionRecord
 from stepwell.manager.uploads import Uploads
@@ -71,3 +72,13 @@ class ClientConnection:
         self.known: set[int] = set()
         self.deferred: OfferUpload | AskView | LargeRequest | None = None
         self.deferred_at_s = now_s
+
+    def is_overdue(self, now_s: float) -> bool:
+        """Return True if the manager evicts this connection: it keeps the manager waiting for too long.
+
+        It has not said Hello in time, has left uploads unused, or stalls: it does not read its replies or does not
+        finish what it began to send. A stalled worker is left alone, because its task has a deadline of its own.
+        """
+        if self.session is None and now_s - self.joined_at_s > limits.HELLO_SECONDS_MAX:
+            return True
+        return (self.peer.is_stalled(now_s) and not self.is_working) or self.uploads.is_expired(now_s)

@@ -78,12 +78,16 @@ class EventFeed:
 
     def record(self, outcomes: Sequence[Outcome], at_ms: int) -> None:
         """Add the outcomes of one revision."""
-        changes = tuple(chain.from_iterable(outcome.changes for outcome in outcomes))
-        if changes:
-            step = _Step(outcomes[0].revision, at_ms, len(changes), changes)
-            if not all(type(change.after or change.before) is FragmentRow for change in changes):
-                self._build_events(step)
-            self._add(step)
+        revision, changes = outcomes[0].revision, outcomes[0].changes
+        if len(outcomes) > 1:
+            changes = tuple(chain.from_iterable([outcome.changes for outcome in outcomes]))
+        if not changes:
+            return
+        if _are_fragments(changes):
+            self._add(_Step(revision, at_ms, len(changes), changes))
+        else:
+            events = events_of(changes, revision, at_ms, self._projects_of)
+            self._add(_Step(revision, at_ms, len(changes), (), events))
 
     def record_stores(self, run: StoreRun) -> None:
         """Add stores of fragments, each with a revision of its own."""
@@ -132,7 +136,8 @@ class EventFeed:
     def _add(self, step: _Step) -> None:
         self._steps.append(step)
         self._size += step.size
-        self._trim()
+        if self._size > limits.EVENTS_BUFFERED:
+            self._trim()
 
     def _trim(self) -> None:
         """Forget the oldest steps until the bound holds, and raise the floor."""
@@ -140,3 +145,12 @@ class EventFeed:
             oldest = self._steps.popleft()
             self._size -= oldest.size if isinstance(oldest, _Step) else 1
             self._floor = oldest.revision
+
+
+def _are_fragments(changes: Sequence[AnyChange]) -> bool:
+    """Return True if the changes are of fragments only."""
+    for change in changes:  # a loop, because a generator would cost each command more than the answer
+        after = change.after
+        if type(change.before if after is None else after) is not FragmentRow:
+            return False
+    return True

@@ -42,7 +42,8 @@ class Journal:
         self._batch = CommitBatch()
         self._is_changed = False
         self._answered: dict[str, int] = {}  # by session, as the store has it
-        self._write_uses_at_s = 0.0
+        self._write_uses_at_s = self._follow_at_s = 0.0
+        self._revision_at_tidy = -1  # the revision at the last `tidy`
         if self.is_durable:
             machine.track_reads(state)
 
@@ -148,11 +149,35 @@ class Journal:
             session_id: number for session_id, number in answered.items() if self._answered.get(session_id, 0) < number
         }
         self._answered = answered
+        self._follow_log(now_s)
         if advanced or self.store.has_garbage:
             self._batch.answered = advanced
             self._is_changed = True
         if now_s >= self._write_uses_at_s and not self.write_uses():
             self._write_uses_at_s = now_s + limits.RECENCY_SECONDS
+
+    def _follow_log(self, now_s: float) -> None:
+        """Let the tables of the store follow its log: at once when nothing was written lately, otherwise at intervals.
+
+        Under load each slice would delay replies, and later records make some of the earlier ones superfluous.
+        """
+        if now_s >= self._follow_at_s or self._revision_at_tidy == self._state.revision:
+            self._follow_at_s = now_s + limits.REDO_SECONDS
+            self.store.follow()
+        self._revision_at_tidy = self._state.revision
+
+    def work(self) -> bool:
+        """Let the tables of the store follow its log by a slice. Return True if there is more to do."""
+        return self.store.work()
+
+    def finish(self) -> None:
+        """Commit what is left, and let the tables of the store have everything. For the end of the manager."""
+        while self.write_uses():
+            self.commit()
+        self.commit()
+        self.store.follow()
+        while self.store.work():
+            pass
 
     def write_uses(self) -> bool:
         """Collect a bounded number of access times of fragments that were only read. Return True if there are more.

@@ -122,14 +122,12 @@ class Loop:
     def run(self) -> None:
         """Turn until the loop is drained.
 
-        Then write the remaining access times, so that a restart keeps the LRU order.
+        Then write the remaining access times, so that a restart keeps the LRU order, and let the tables follow the log.
         """
         while not self._is_drained():
             self.turn()
         self._index.invalidate()
-        while self._journal.write_uses():
-            self._journal.commit()
-        self._journal.commit()
+        self._journal.finish()
 
     def restore_sessions(self, stored: StoredState) -> None:
         """Expect the clients of an earlier manager: restore their sessions and watch their processes.
@@ -180,7 +178,7 @@ class Loop:
         self._now_s = self._requests.now_s()
         busy = self._apply(ready)
         self._journal.commit()
-        self._index.publish(self._requests.clock.latest_ms)
+        self._index.publish(self._requests.clock.latest_ms, is_active=bool(busy))
         self._reply(busy)
         self._sharing.close_retired()
 
@@ -456,12 +454,7 @@ class Loop:
         self._journal.record_session_end(session.session_id)
 
     def _housekeep(self) -> None:
-        """Do what is due by time alone: timers of the state, ends of sessions, evictions of connections.
-
-        A connection is evicted if it has not said Hello in time, has left uploads unused, or stalls: it does not read
-        its replies or does not finish what it began to send. A stalled worker is left alone, because its task has a
-        deadline of its own.
-        """
+        """Do what is due by time alone: timers of the state, ends of sessions, evictions of connections."""
         if self._drain_until_s is None:
             self._acceptor.resume()
         self.housekeeping.run(self._sessions, self._now_s)
@@ -472,11 +465,10 @@ class Loop:
             connection.known &= live
             if isinstance(connection.deferred, LargeRequest):
                 continue  # the peer waits for the manager
-            no_hello = connection.session is None and self._now_s - connection.joined_at_s > limits.HELLO_SECONDS_MAX
-            is_stalled = connection.peer.is_stalled(self._now_s) and not connection.is_working
-            if no_hello or is_stalled or connection.uploads.is_expired(self._now_s):
+            if connection.is_overdue(self._now_s):
                 self._evicted += 1
-                self._peer_log.warning("peer.evicted", pid=connection.credentials.pid, said_hello=not no_hello)
+                said_hello = connection.session is not None
+                self._peer_log.warning("peer.evicted", pid=connection.credentials.pid, said_hello=said_hello)
                 self._on_disconnect(connection)
         self._evict_segment_holders()
         self.housekeeping.sweep_if_due(self._now_s)

@@ -36,11 +36,11 @@ from stepwell.manager.request_handler import RequestHandler
 from stepwell.manager.state_owner import StateClock, StateOwner
 from stepwell.protocol.fragment_index import is_supported
 from stepwell.protocol.messages import Refusal
-from stepwell.storage.directory import DataDirectory
+from stepwell.storage.files.directory import DataDirectory
+from stepwell.storage.files.store_files import StoreFiles
 from stepwell.storage.null_store import NullStore
 from stepwell.storage.sqlite import SqliteStore
 from stepwell.storage.store import Durability, Store, StoredState
-from stepwell.storage.store_files import StoreFiles
 from stepwell.telemetry import Logger, LogLevel
 from stepwell.transport import restart_lock
 from stepwell.transport.address import listen, remove_dead_directories

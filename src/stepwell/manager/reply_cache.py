@@ -22,7 +22,7 @@ from stepwell.manager.journal import Journal
 from stepwell.manager.request_handler import AnyRequest, Asked, LargeRequest, RequestHandler
 from stepwell.manager.sessions import SessionRecord
 from stepwell.manager.shared_segments import SegmentSharing
-from stepwell.protocol.codec import encode_frame
+from stepwell.protocol.codec import encoded_frame
 from stepwell.protocol.messages import AskStatus, Refusal, Response, Result, Status
 
 
@@ -165,9 +165,7 @@ def _only_reads(commands: Sequence[Asked]) -> bool:
 
 def _framed(response: Response) -> bytes | None:
     """Return a response as an encoded frame, or None if it is too large for one."""
-    frame = bytearray()
     try:
-        encode_frame(response, frame)
+        return encoded_frame(response)
     except InvalidArgument:
         return None
-    return bytes(frame)

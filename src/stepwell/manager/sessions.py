@@ -143,10 +143,12 @@ class SessionRecord:
 
     def _forget_below(self, answered: int) -> None:
         self.answered = answered
-        for request_id in [each for each in self.replies if each < answered]:
-            self.remembered_bytes -= len(self.replies.pop(request_id))
-        for request_id in [each for each in self.unfinished if each < answered]:
-            self.resume(request_id)
+        replies = self.replies
+        for request_id in [each for each in replies if each < answered]:
+            self.remembered_bytes -= len(replies.pop(request_id))
+        if self.unfinished:
+            for request_id in [each for each in self.unfinished if each < answered]:
+                self.resume(request_id)
 
 
 class _ClientProcess:

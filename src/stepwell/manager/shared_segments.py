@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from stepwell import limits
+from stepwell.boot import clock_namespace
+from stepwell.errors import OutcomeUnknown
 from stepwell.manager.connection import ClientConnection
 from stepwell.manager.sessions import SessionRecord
 from stepwell.memory.writer.body_store import BodyStore
@@ -169,8 +171,11 @@ class SegmentSharing:
             return
         assert connection.session is not None
         slots, cells = (SegmentInfo(each.number, each.size) for each in segments)
-        opened = IndexOpened(slots, cells, self._index.key)
-        connection.peer.send(opened, [each.descriptor for each in segments])
+        opened = IndexOpened(slots, cells, self._index.key, clock_namespace())
+        try:
+            connection.peer.send(opened, [each.descriptor for each in segments])
+        except OutcomeUnknown:  # the manager has no descriptor left: the client goes on to ask
+            return
         numbers = [each.number for each in segments]
         connection.known.update(numbers)
         self.holders.add(connection.session, numbers)

@@ -103,6 +103,8 @@ class StateBroken(BaseException):
     """
 
 
+_HAVE_BODIES: Final[frozenset[type]] = frozenset({FragmentRow, EntryRow, ReceiptRow, TierBudget})
+"""The types of rows whose change concerns the body store."""
 _NO_HANDLES: Final[dict[bytes, Handle]] = {}
 # Segment numbers must not repeat within an epoch, because clients know segments by them. Each start of a manager gets a
 # range of numbers so large that no manager uses it up.
@@ -200,10 +202,10 @@ class StateOwner:
         The results are those that `execute` would give, in a third of the time. The first command that is not simple
         ends the run without being applied: the caller passes it to `execute`.
         """
-        self._require_owner()
         shortcut = self._shortcuts.get(type(commands[0]))
         if shortcut is None:
             return []
+        self._require_owner()
         try:
             return shortcut(commands, origin)
         except Exception as error:
@@ -305,14 +307,15 @@ class StateOwner:
         return found if len(found) == len(ends) else ()
 
     def work(self) -> bool:
-        """Do one slice of background work on catalogues and bodies. Return True if there may be more."""
+        """Do one slice of background work. Return True if there may be more."""
         self._require_owner()
-        return self._catalogues.work() or self._bodies.background.work() or self._index.work()
+        return self._catalogues.work() or self._bodies.background.work() or self._index.work() or self.journal.work()
 
     def count_reads(self, reads: Sequence[tuple[str, str, int]], origin: Origin) -> None:
         """Count reads that a client made without a request."""
         self._require_owner()
         machine.count_reads(self._state, reads, origin)
+        self._index.note_accesses((project, fragment_id) for project, fragment_id, _ in reads)
 
     def housekeep(self, now_s: float) -> None:
         """Drop idle catalogues, and retry at intervals what found no room."""
@@ -422,7 +425,8 @@ class StateOwner:
         for outcome in outcomes:
             for change in outcome.changes:
                 after = change.after
-                if (
+                kind = type(change.before if after is None else after)
+                if kind in _HAVE_BODIES and (
                     change.before is not None
                     or not isinstance(after, FragmentRow)
                     or after.digest not in outcome.bodies
@@ -460,9 +464,10 @@ class StateOwner:
                 self._bodies.recheck(before.digest)
         elif isinstance(before, FragmentRow):
             self._bodies.recheck(before.digest)
-        elif isinstance(row := after or before, EntryRow | ReceiptRow):
+        elif isinstance(row := after or before, (EntryRow, ReceiptRow)):
             for digest, _ in row.held:
-                self._bodies.recheck(digest)
+                if digest not in arrived:
+                    self._bodies.recheck(digest)
         elif isinstance(after, TierBudget):
             self._bodies.resize(after.arena_bytes)
 

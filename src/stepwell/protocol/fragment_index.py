@@ -48,7 +48,9 @@ NOW_MS: Final = 3  # the manager's wall-clock time of the latest turn
 STAMP: Final = 0  # of the first slot of a record: another one for each record that was ever written; 0 if it is free
 LENGTH: Final = 1  # of the first slot of a record: the bytes of the whole record
 NEXT: Final = 2  # the slot in which the record goes on, or 0
-PAYLOAD: Final = 3 * WORD_BYTES  # the offset of the part of the record
+ACCESS_COUNT: Final = 3  # of the fragment, as far as the manager knows: it changes without a new record
+ACCESSED_MS: Final = 4  # the time of the latest access
+PAYLOAD: Final = 5 * WORD_BYTES  # the offset of the part of the record
 PAYLOAD_BYTES: Final = SLOT_BYTES - PAYLOAD
 CHAIN_SLOTS_MAX: Final = 8
 """The slots that one record may take. A fragment with a longer row is read by a request."""
@@ -59,16 +61,14 @@ BUCKET_CELLS: Final = 8
 BUCKET_WORDS: Final = 2 * BUCKET_CELLS
 
 KEY_BYTES: Final = 16
-"""The length of the secret key of the hash, so that no choice of names makes a bucket overflow."""
+"""The length of the random key of the hash, so that no choice of names fills a bucket in every manager."""
 
 
 class IndexRecord(Struct, frozen=True, array_like=True, gc=False):
-    """A hot fragment in the index: its row, the place of its raw body, and its accesses when it was written."""
+    """A hot fragment in the index: its row, and the place of its raw body."""
 
     row: FragmentRow
     handle: Handle
-    last_accessed_ms: int
-    access_count: int
 
 
 encode_record: Final = Encoder().encode

@@ -16,6 +16,10 @@ from stepwell.errors import ProtocolError
 HEADER: Final = struct.Struct("!i")
 """The header of a frame: the length of its payload."""
 
+# Names of the module are found faster than attributes, and every message goes through here on both sides.
+_HEADER_BYTES: Final = HEADER.size
+_UNPACK: Final = HEADER.unpack_from
+
 
 class Framer:
     """Cuts a stream of bytes into the payloads of frames.
@@ -38,26 +42,40 @@ class Framer:
             self._start = 0
         self._buffer += data
 
+    def take_frame(self, arrived: memoryview) -> memoryview | bytearray | None:
+        """Add bytes that arrived, and return the next payload, or None: `feed` and `next_frame` in one step.
+
+        A frame that arrives alone and complete, which is the usual case, is not copied: its payload is a part of
+        `arrived`.
+        """
+        if not self._buffer:
+            size = len(arrived) - _HEADER_BYTES
+            if 0 <= size <= self.frame_bytes_max and _UNPACK(arrived)[0] == size:
+                return arrived[_HEADER_BYTES:]
+        self.feed(arrived)
+        return self.next_frame()
+
     def next_frame(self) -> bytearray | None:
         """Return the next payload, or None if it has not arrived completely.
 
         Raises `ProtocolError` if a frame announces a length out of bounds; the connection is unusable then.
         """
-        body = self._start + HEADER.size
-        if len(self._buffer) < body:
+        buffer, start = self._buffer, self._start
+        arrived = len(buffer) - start - _HEADER_BYTES
+        if arrived < 0:
             return None
-        (length,) = HEADER.unpack_from(self._buffer, self._start)
+        (length,) = _UNPACK(buffer, start)
         if not 0 <= length <= self.frame_bytes_max:
             raise ProtocolError(f"a frame of {length} bytes was announced, 0 to {self.frame_bytes_max} are allowed")
-        end = body + length
-        if len(self._buffer) < end:
+        if arrived < length:
             return None
-        if not self._start and end == len(self._buffer):  # the usual case, one frame and nothing else: it is not copied
-            payload, self._buffer = self._buffer, bytearray()
-            del payload[: HEADER.size]
-            return payload
-        payload = self._buffer[body:end]
-        self._skip_to(end)
+        if not start and arrived == length:  # the usual case, one frame and nothing else: it is not copied
+            self._buffer = bytearray()
+            del buffer[:_HEADER_BYTES]
+            return buffer
+        body = start + _HEADER_BYTES
+        payload = buffer[body : body + length]
+        self._skip_to(body + length)
         return payload
 
     def read_into(self, target: memoryview) -> int:

@@ -223,7 +223,7 @@ class ReadsReported(Message, frozen=True):
     """
 
     reads: Annotated[tuple[tuple[Name, Name, ReadCount], ...], Meta(max_length=limits.INDEX_READS_PER_REPORT_MAX)]
-    misses: Annotated[int, Meta(ge=0)] = 0
+    misses: Annotated[int, Meta(ge=0, le=limits.INDEX_MISSES_PER_REPORT_MAX)] = 0
 
 
 class Goodbye(Message, frozen=True):
@@ -293,6 +293,7 @@ class IndexOpened(Message, frozen=True):
     slots: SegmentInfo
     cells: SegmentInfo
     key: bytes
+    clock: str  # the time namespace of the manager: in another one, the validity of the index means nothing
 
 
 class UploadGranted(Message, frozen=True):

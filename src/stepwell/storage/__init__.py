@@ -7,13 +7,14 @@ command line inspects and copies it, all while the manager writes.
 Entry points:
     `store.Store` is the interface that the manager uses. `sqlite.SqliteStore` implements it durably, and
     `null_store.NullStore` stores nothing.
-    `directory.DataDirectory` locks a data directory. `body_reader.BodyFile` reads bodies in a client.
+    `files.directory.DataDirectory` locks a data directory. `body_reader.BodyFile` reads bodies in a client.
     `loss.accept_loss` begins a new epoch after a loss of commits.
     `readonly.inspect` reads a database without a trace, for the doctor. `backup.back_up` copies one.
 
-Order of reading: `store` (the interface), `sqlite` (a commit), `table` and `rows` (a row as columns, with a checksum),
-`schema` (tables and migrations), `database` (opening, and what counts as damage), `load` (reading all back), `mark` and
-`loss` (lost commits), `private_files` (what is opened at all); then the others.
+Order of reading: `store` (the interface), `sqlite` (a commit), `changes` and `redo_log` (a turn as one row, and its way
+into the tables), `log_view` (the same for readers), `table` and `rows` (a row as columns, with a checksum), `schema`
+(tables and migrations), `database` (opening, and what counts as damage), `load` (reading all back), `files.mark` and
+`loss` (lost commits), `files.private_files` (what is opened at all); then the others.
 
 Allowed imports: `domain` for the rows, `protocol.messages` for a default, `limits` and `errors`.
 

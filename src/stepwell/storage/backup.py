@@ -25,8 +25,9 @@ from msgspec import Struct
 
 from stepwell import limits
 from stepwell.errors import InvalidArgument, StartFailed, StoreDamaged, StoreFailed
-from stepwell.storage.directory import DATABASE
+from stepwell.storage.files.directory import DATABASE
 from stepwell.storage.readonly import find_database, inspect, number_of, schema_of
+from stepwell.storage.redo_log import apply_all
 from stepwell.storage.rows import verify
 from stepwell.storage.schema import VERSION, start_new_epoch
 from stepwell.storage.table import add_checksum_function
@@ -152,7 +153,7 @@ def _continue() -> int:
 
 
 def _start_new_epoch(partial: Path) -> BackupResult:
-    """Give the copy its own epoch, check it, and return its description.
+    """Apply the redo log of the copy, give it its own epoch, check it, and return its description.
 
     `quick_check` reads every page of the copy, and `verify` compares the checksum of every row, so that a backup that
     cannot be restored is noticed now and not when it is needed.
@@ -161,6 +162,7 @@ def _start_new_epoch(partial: Path) -> BackupResult:
         add_checksum_function(db)
         db.execute("PRAGMA journal_mode = WAL")  # as a manager opens it, so that the first one changes nothing
         db.execute("BEGIN IMMEDIATE")
+        apply_all(db)
         verify(db)
         epoch = start_new_epoch(db)
         db.execute("COMMIT")

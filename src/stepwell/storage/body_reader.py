@@ -14,7 +14,7 @@ from pathlib import Path
 
 from stepwell.errors import BodyGone, StoreDamaged, StoreFailed
 from stepwell.storage.database import open_to_read, translated_errors
-from stepwell.storage.private_files import require_private_database
+from stepwell.storage.files.private_files import require_private_database
 from stepwell.storage.sql import Database
 
 # One lock for the process. SQLite has process-wide locks of its own, and a child that is forked while a thread holds

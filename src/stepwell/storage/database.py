@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from stepwell import limits
 from stepwell.errors import StartFailed, StoreDamaged, StoreFailed
-from stepwell.storage.private_files import open_private
+from stepwell.storage.files.private_files import open_private
 from stepwell.storage.rows import StoreRow
 from stepwell.storage.schema import APPLICATION_ID, version_of
 from stepwell.storage.sql import Database

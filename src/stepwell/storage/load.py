@@ -25,7 +25,7 @@ from stepwell.domain.tiers.model import TierBudget
 from stepwell.domain.tiers.table import FragmentEntry
 from stepwell.errors import ProtocolError, StepwellError, StoreDamaged
 from stepwell.protocol.codec import decode_results
-from stepwell.storage import rows
+from stepwell.storage import log_view, rows
 from stepwell.storage.database import UNREADABLE, open_to_read, read_error, translated_errors
 from stepwell.storage.schema import version_of
 from stepwell.storage.sql import Database
@@ -92,7 +92,10 @@ def load(database: Path) -> StoredState | None:
     """Return everything in a database, in one consistent read, or None if the database is empty."""
     with translated_errors("the database"), closing(open_to_read(database)) as db:
         db.execute("BEGIN")
-        return load_from(db) if version_of(db) else None
+        if not version_of(db):
+            return None
+        log_view.apply_log(db)
+        return load_from(db)
 
 
 def read_store_row(db: Database) -> rows.StoreRow:

@@ -22,11 +22,12 @@ from typing import Final, Protocol
 
 from stepwell.errors import StartFailed, StoreDamaged
 from stepwell.storage.database import may_have_lost_commits, open_to_write, translated_errors
-from stepwell.storage.directory import DATABASE, DataDirectory
+from stepwell.storage.files.directory import DATABASE, DataDirectory
+from stepwell.storage.files.mark import MARK, Mark, MarkFile, read_mark, remove_mark
 from stepwell.storage.load import read_store_row
-from stepwell.storage.mark import MARK, Mark, MarkFile, read_mark, remove_mark
+from stepwell.storage.redo_log import latest_store_row
 from stepwell.storage.rows import StoreRow, verify
-from stepwell.storage.schema import migrate, start_new_epoch, version_of
+from stepwell.storage.schema import LOGGED_SINCE, migrate, start_new_epoch, version_of
 from stepwell.storage.sql import Database
 
 MARKED_SINCE: Final = 6
@@ -113,7 +114,7 @@ def _stored_row(db: Database | None) -> StoreRow | None:
     if db is None or not version:
         return None
     if version >= MARKED_SINCE:
-        return read_store_row(db)
+        return (latest_store_row(db) if version >= LOGGED_SINCE else None) or read_store_row(db)
     with translated_errors("table store"):
         row = db.execute("SELECT epoch, revision FROM store").fetchone()
     return StoreRow(str(row[0]), "", 0, int(row[1]), 0, 0, 0, 0, "", "") if row else None

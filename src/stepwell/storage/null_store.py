@@ -33,6 +33,12 @@ class NullStore:
     def load(self) -> StoredState | None:
         return None
 
+    def follow(self) -> None:
+        """Do nothing: there are no tables."""
+
+    def work(self) -> bool:
+        return False
+
     def check_present(self) -> None:
         """Do nothing: there is no file that could vanish."""
 

@@ -24,9 +24,9 @@ from urllib.parse import quote
 
 from stepwell import limits
 from stepwell.errors import Busy, InvalidArgument, StepwellError, StoreDamaged
-from stepwell.storage.directory import DATABASE, LOCK
-from stepwell.storage.mark import MARK
-from stepwell.storage.private_files import require_private_database, require_private_file
+from stepwell.storage.files.directory import DATABASE, LOCK
+from stepwell.storage.files.mark import MARK
+from stepwell.storage.files.private_files import require_private_database, require_private_file
 from stepwell.storage.schema import APPLICATION_ID
 
 T = TypeVar("T")

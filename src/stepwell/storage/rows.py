@@ -55,9 +55,12 @@ class RowTable(CheckedTable, Generic[RowT]):
         return tuple([value if type(value) in _SIMPLE else _to_value(value) for value in values])
 
     def row(self, values: Sequence[Value]) -> RowT:
-        """Return the row that column values stand for, or raise `StoreDamaged`."""
+        """Return the row that column values stand for, or raise `StoreDamaged`.
+
+        The last columns may be missing from a row that an earlier version has logged: their fields have defaults.
+        """
         fields: dict[str, object] = {}
-        for (column, kind, is_text), value in zip(self._types, values, strict=True):
+        for (column, kind, is_text), value in zip(self._types, values, strict=False):
             try:
                 fields[column] = _from_value(value, kind, is_text=is_text)
             except (msgspec.MsgspecError, UnicodeError, ValueError) as error:
@@ -162,13 +165,13 @@ DELETE_FRAGMENT: Final = "DELETE FROM fragments WHERE serial = ?"
 
 
 def fragment_values(entry: FragmentEntry) -> Values:
-    """Return the column values of a fragment, with their checksum.
+    """Return the column values of a fragment.
 
     This runs with every store, and is written out by hand because the generic `RowTable.values` takes several times as
     long.
     """
     row = entry.row
-    values = (
+    return (
         row.project,
         row.fragment_id,
         row.source,
@@ -185,7 +188,6 @@ def fragment_values(entry: FragmentEntry) -> Values:
         _json.encode(row.metadata).decode() if row.metadata else _NO_METADATA,
         *use_values(entry),
     )
-    return FRAGMENTS.sealed(values)
 
 
 def use_values(entry: FragmentEntry) -> Values:
@@ -300,7 +302,7 @@ STORE: Final = RowTable("store", StoreRow, ())
 
 
 def store_values(row: StoreRow) -> Values:
-    """Return the values of the row for `STORE.update`, with their checksum. It is written with every commit."""
+    """Return the values of the row, with their checksum."""
     return STORE.sealed(astuple(row))
 
 
@@ -308,6 +310,8 @@ SESSIONS: Final = RowTable("sessions", SessionRow, ("session_id",))
 REPLIES: Final = CheckedTable("replies", ("session_id", "request_id", "frame"), ("session_id", "request_id"))
 REPLY_PARTS: Final = CheckedTable("reply_parts", ReplyPart._fields, ("session_id", "request_id", "ordinal"))
 EVENTS: Final = CheckedTable("events", ("revision", "ordinal", "at_ms", "kind", "event"), ("revision", "ordinal"))
+
+REDO_LOG: Final = CheckedTable("redo_log", ("number", "revision", "record"), ("number",))
 
 SELECT_EVENTS: Final = (
     "SELECT revision, ordinal, at_ms, kind, event, checksum FROM events "
@@ -328,10 +332,6 @@ ON CONFLICT (number) DO UPDATE SET
 NOTE_PACKED_BYTES: Final = (
     "UPDATE bodies SET packed_bytes = ?, checksum = row_checksum(number, digest, size, packed, ?, upload) "
     "WHERE number = ?"
-)
-NOTE_ANSWERED: Final = (
-    "UPDATE sessions SET answered = ?, "
-    "checksum = row_checksum(session_id, projects, pid, process, ?, generation) WHERE session_id = ?"
 )
 
 
@@ -359,6 +359,7 @@ TABLES: Final[tuple[CheckedTable, ...]] = (
     REPLIES,
     REPLY_PARTS,
     EVENTS,
+    REDO_LOG,
 )
 """All tables with checksums. The parts of bodies have none, because the digest of the body covers them."""
 

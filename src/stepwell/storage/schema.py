@@ -14,6 +14,7 @@ run inside the transaction of the manager's start, so that a failed start leaves
     sessions    clients that may come back, with the replies that they may ask for again in `replies`
     reply_parts results of batches that were not complete when they were committed
     events      the latest events as JSON, for watchers that come late
+    redo_log    the changes of the latest commits, which the tables do not have yet (see `redo_log`)
 
 Each table but `body_parts` has a checksum for each row (see `table`). A migration that changes the columns of rows
 verifies the old checksums first, and then writes new ones.
@@ -28,6 +29,7 @@ from typing import Final
 
 from stepwell.errors import StartFailed, StoreDamaged
 from stepwell.identifiers import new_id
+from stepwell.storage.redo_log import apply_all
 from stepwell.storage.rows import LEASES, STORE
 from stepwell.storage.sql import Database
 
@@ -243,8 +245,19 @@ CREATE TABLE reply_parts (
 ) WITHOUT ROWID
 """
 
-MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH)
+_SEVENTH: Final = """
+CREATE TABLE redo_log (
+    number INTEGER PRIMARY KEY,   -- of the commit
+    revision INTEGER NOT NULL,
+    record BLOB NOT NULL,         -- its changes, as msgpack
+    checksum INTEGER NOT NULL
+)
+"""
+
+MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH)
 VERSION: Final = len(MIGRATIONS)
+LOGGED_SINCE: Final = 7
+"""The first version with a redo log."""
 
 
 def version_of(connection: Database) -> int:
@@ -267,8 +280,13 @@ def version_of(connection: Database) -> int:
 
 
 def migrate(connection: Database) -> int:
-    """Migrate the tables to the present version, inside the caller's transaction. Return the version that they had."""
+    """Migrate the tables to the present version, inside the caller's transaction. Return the version that they had.
+
+    The redo log is of the old version too, and is applied first. Raise `StoreDamaged` for a damaged record of it.
+    """
     found = version_of(connection)
+    if found >= LOGGED_SINCE:
+        apply_all(connection)
     for script in MIGRATIONS[found:]:
         for statement in script.split(";\n"):
             connection.execute(statement)
@@ -280,7 +298,7 @@ def migrate(connection: Database) -> int:
 def start_new_epoch(connection: Database) -> str:
     """Start a history of its own, inside the caller's transaction, and return its new epoch.
 
-    The caller has verified the checksums, because rows get new ones here.
+    The caller has applied the redo log and verified the checksums, because rows get new ones here.
 
     Clients of the old history must not mistake this one for it. Sessions and replies are deleted, so that no client
     continues a session. The mark, if there is one, is of the old history and counts no more. Leases end at the latest

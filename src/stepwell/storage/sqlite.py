@@ -1,6 +1,7 @@
 """The durable store: one SQLite database in a data directory, written by one manager and readable by other tools.
 
-A turn is one transaction. At `disk` durability its commit returns when the write-ahead log is on the disk, at `process`
+A turn is one transaction: one row in the redo log (see `redo_log`), and the bytes of new bodies. The other tables
+follow later, in slices. At `disk` durability the commit returns when the write-ahead log is on the disk, at `process`
 when the kernel has it. Then the commit is noted in the mark (see `mark`). Nothing is acknowledged before. When a commit
 fails the manager stops, because after a failed flush the contents of the disk are unknown, and a second attempt could
 succeed without having written them.
@@ -17,47 +18,33 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Iterator
-from typing import Final, cast
+from typing import cast
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from stepwell import limits
-from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.events import AnyEvent
-from stepwell.domain.plans.model import Action, Decision, Plan
-from stepwell.domain.receipts.model import ReceiptRow
-from stepwell.domain.replies import Row
-from stepwell.domain.tiers.model import TierBudget
-from stepwell.errors import StartFailed, StoreFailed
+from stepwell.errors import StartFailed, StoreDamaged, StoreFailed
 from stepwell.identifiers import new_id
 from stepwell.protocol.messages import ENCODING
-from stepwell.storage import rows
+from stepwell.storage import redo_log, rows
+from stepwell.storage.changes import changes_of
 from stepwell.storage.database import (
     may_have_lost_commits,
     set_durability,
     translated_errors,
 )
+from stepwell.storage.files.mark import Mark
+from stepwell.storage.files.store_files import StoreFiles
 from stepwell.storage.load import load_from, read_store_row
 from stepwell.storage.loss import require_no_loss
-from stepwell.storage.mark import Mark
 from stepwell.storage.rows import StoreRow
 from stepwell.storage.schema import migrate, start_new_epoch
 from stepwell.storage.sql import Database
 from stepwell.storage.store import CommitBatch, Durability, StoredState
-from stepwell.storage.store_files import StoreFiles
 from stepwell.storage.table import Values
 
-_TABLES: Final[dict[type, object]] = {
-    Action: rows.ACTIONS,
-    Plan: rows.PLANS,
-    Decision: rows.DECISIONS,
-    ContextRow: rows.CONTEXTS,
-    Changeset: rows.CHANGESETS,
-    EntryRow: rows.ENTRIES,
-    ReceiptRow: rows.RECEIPTS,
-}
-_json = msgspec.json.Encoder(order="deterministic")
 _events = msgspec.json.Decoder(AnyEvent)
 
 
@@ -66,13 +53,17 @@ class SqliteStore:
 
     The store owns its files, and closes them. Only the manager's thread uses it. `_numbers` has the
     number of each body by digest, so that the table needs no index; `_uploads` the upload of each body in parts;
-    `_garbage` the uploads whose parts are to be deleted.
+    `_garbage` the uploads whose parts are to be deleted. `_row` is the row of the store after the latest commit, and
+    `_table_row` the one that the tables have; the records in between are in the redo log. The tables follow as long as
+    they are behind commit `_follow_to`.
     """
 
     def __init__(self, files: StoreFiles, durability: Durability, encoding: str | None = None) -> None:
         self.durability = durability
         self._files = files
-        self._row: StoreRow  # of the latest commit
+        self._row: StoreRow
+        self._table_row: StoreRow
+        self._follow_to = self._log_bytes = 0
         self._guard = files.open_guard()
         try:
             with translated_errors("the database"):
@@ -150,20 +141,66 @@ class SqliteStore:
             raise self._failed(error) from error
 
     def commit(self, batch: CommitBatch) -> None:
-        """Write a batch in one transaction, and then the mark. Raise `StoreFailed` if one of them fails."""
+        """Write a batch in one transaction, and then the mark. Raise `StoreFailed` if one of them fails.
+
+        While the tables follow the log, the same transaction has a slice of it, larger than what the batch has added.
+        """
         try:
             self._db.execute("BEGIN IMMEDIATE")
-            self._write(batch)
+            added = self._write(batch)
+            if self._log_bytes > limits.REDO_BYTES_MAX:
+                self.follow()
+            if self._is_following:
+                self._apply_slice(max(limits.REDO_SLICE_BYTES, 2 * added))
             self._db.execute("COMMIT")
             self._files.write_mark(self._latest())
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, StoreDamaged) as error:
             raise self._failed(error) from error
+
+    def follow(self) -> None:
+        """Let the tables follow up to the latest commit: a slice of the log with each commit, and with each `work`."""
+        self._follow_to = self._row.commits
+
+    def work(self) -> bool:
+        """Move a slice of the log into the tables, if they are to follow. Return True if there is more.
+
+        Raise `StoreFailed` if that fails.
+        """
+        if not self._is_following:
+            return False
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._apply_slice(limits.REDO_SLICE_BYTES)
+            self._db.execute("COMMIT")
+        except (sqlite3.Error, OSError, StoreDamaged) as error:
+            raise self._failed(error) from error
+        return self._is_following
+
+    @property
+    def _is_following(self) -> bool:
+        return self._table_row.commits < self._follow_to
+
+    def _apply_slice(self, bytes_max: int) -> None:
+        """Move a slice of the log into the tables, inside the open transaction, and trim the events in them."""
+        applied = redo_log.apply_slice(self._db, bytes_max, self._is_unanswered)
+        assert applied is not None
+        self._table_row = applied.store
+        self._log_bytes -= applied.bytes
+        self._events += applied.events
+        if self._events > limits.EVENTS_KEPT + limits.EVENTS_TRIMMED_PER_TURN:
+            self._trim_events(applied.events + limits.EVENTS_TRIMMED_PER_TURN)
+
+    def _is_unanswered(self, reply: Values) -> bool:
+        """Return False for a reply that has reached its caller: a logged change deletes it."""
+        session_id, request_id, *_ = reply
+        session = self._sessions.get(cast(str, session_id))
+        return session is None or cast(int, request_id) >= session.answered
 
     def _latest(self) -> Mark:
         """Return the latest commit, for the mark."""
         return Mark(self._row.epoch, self._row.commits, self._row.revision)
 
-    def _failed(self, error: sqlite3.Error | OSError) -> StoreFailed:
+    def _failed(self, error: sqlite3.Error | OSError | StoreDamaged) -> StoreFailed:
         """Return the error for a failed write."""
         return StoreFailed(
             f"the data directory {self._files.path!r} cannot be written ({error}): "
@@ -193,7 +230,10 @@ class SqliteStore:
             ).fetchone()[0]
             upto = bound if bound is not None else revision
             found = self._db.execute(rows.SELECT_EVENTS, (revision, upto)).fetchall()
-        return [_events.decode(cast(str, rows.EVENTS.opened(each)[-1])) for each in found]
+            texts = [rows.EVENTS.opened(each)[-1] for each in found]
+            if len(texts) < limit:
+                texts += redo_log.events_after(self._db, revision, limit - len(texts))
+        return [_events.decode(cast(str, each)) for each in texts]
 
     def oldest_event(self) -> int:
         """Return the revision behind which no event is missing."""
@@ -230,6 +270,7 @@ class SqliteStore:
                 start_new_epoch(db)
             stored = None if is_new else load_from(db)
             found = read_store_row(db)
+            self._sessions = {each.session_id: each for each in stored.sessions} if stored else {}
             self._row = replace(
                 found,
                 starts=found.starts + 1,
@@ -237,7 +278,8 @@ class SqliteStore:
                 durability=self.durability.value,
                 commits=found.commits + 1,
             )
-            self._write_store_row()
+            self._table_row = self._row
+            redo_log.write_store_row(db, astuple(self._row))
             self.epoch, self.encoding, self.starts = found.epoch, found.encoding, self._row.starts
             if encoding not in {None, self.encoding}:
                 raise StartFailed(
@@ -254,27 +296,10 @@ class SqliteStore:
             self._garbage = sorted(parts - set(self._uploads.values()))
         return stored
 
-    def _write(self, batch: CommitBatch) -> None:
-        """Write all changes of a batch inside the open transaction.
-
-        Access times come first, because a touched fragment may also have moved, and is then replaced below. Deleted
-        fragments go before new ones. The deletion of garbage and the counters of the store come last.
-        """
-        db = self._db
-        if batch.touched:
-            db.executemany(rows.FRAGMENTS.put, [rows.fragment_values(each) for each in batch.touched])
-        if batch.removed:
-            db.executemany(rows.DELETE_FRAGMENT, [(serial,) for serial in batch.removed])
-        if batch.fragments:
-            db.executemany(
-                rows.FRAGMENTS.put, [rows.fragment_values(entry) for entry in batch.fragments.values() if entry]
-            )
-        for kind, changed in batch.rows.items():
-            self._write_rows(kind, changed)
+    def _write(self, batch: CommitBatch) -> int:
+        """Write a batch inside the open transaction, and return the bytes of its record in the log."""
+        changes = changes_of(batch, self._sessions)
         self._write_bodies(batch)
-        if batch.events:
-            self._write_events(batch.events)
-        self._write_sessions(batch)
         self._delete_garbage()
         self._row = replace(
             self._row,
@@ -285,34 +310,9 @@ class SqliteStore:
             row_count=batch.row_count,
             commits=self._row.commits + 1,
         )
-        self._write_store_row()
-
-    def _write_store_row(self) -> None:
-        """Write the row of the table `store`."""
-        self._db.execute(rows.STORE.update, rows.store_values(self._row))
-
-    def _write_rows(self, kind: type, changed: dict[object, Row | None]) -> None:
-        """Write the changed rows of one type.
-
-        The lease of a plan has a table of its own, so that it can be queried. It is deleted and inserted again whenever
-        its plan changes.
-        """
-        db = self._db
-        if kind is TierBudget:
-            budget = cast(TierBudget, changed["budget"])
-            db.executemany(rows.BUDGET.put, map(rows.BUDGET.sealed, rows.budget_values(budget)))
-            return
-        table = cast("rows.RowTable[msgspec.Struct]", _TABLES[kind])
-        gone = [_key(key) for key, row in changed.items() if row is None]
-        present = [cast(msgspec.Struct, row) for row in changed.values() if row is not None]
-        if gone:
-            db.executemany(table.delete, gone)
-        db.executemany(table.put, [table.sealed(table.values(row)) for row in present])
-        if kind is Plan:
-            db.executemany(rows.LEASES.delete, [(key,) for key in changed])
-            leased = [(plan.plan_id, plan.lease) for plan in cast("list[Plan]", present)]
-            values = [(plan_id, *msgspec.structs.astuple(lease)) for plan_id, lease in leased if lease]
-            db.executemany(rows.LEASES.put, map(rows.LEASES.sealed, values))
+        added = redo_log.append(self._db, self._row, changes)
+        self._log_bytes += added
+        return added
 
     def _write_bodies(self, batch: CommitBatch) -> None:
         """Write new and changed bodies, and delete those without a reference.
@@ -351,58 +351,20 @@ class SqliteStore:
             self._next_number += 1
         return number
 
-    def _write_events(self, events: list[AnyEvent]) -> None:
-        """Append events, numbered within their revision. The oldest ones are trimmed by whole revisions."""
-        values: list[Values] = []
-        revision = ordinal = 0
-        for event in events:
-            ordinal = ordinal + 1 if event.revision == revision else 0
-            revision = event.revision
-            kind = type(event).__name__
-            values.append(rows.EVENTS.sealed((revision, ordinal, event.at_ms, kind, _json.encode(event).decode())))
-        self._db.executemany(rows.EVENTS.put, values)
-        self._events += len(values)
-        if self._events > limits.EVENTS_KEPT + limits.EVENTS_TRIMMED_PER_TURN:
-            self._trim_events()
-
-    def _trim_events(self) -> None:
-        """Delete the oldest events down to the bound, by whole revisions.
+    def _trim_events(self, count_max: int) -> None:
+        """Delete the oldest events in the table, at most that many, down to the bound and by whole revisions.
 
         `events_after` records up to where events are missing, so that a watcher that resumes earlier is told that it
         lagged.
         """
         (bound,) = self._db.execute(
             "SELECT revision FROM events ORDER BY revision, ordinal LIMIT 1 OFFSET ?",
-            (self._events - limits.EVENTS_KEPT,),
+            (min(self._events - limits.EVENTS_KEPT, count_max),),
         ).fetchone()
         self._events -= self._db.execute("DELETE FROM events WHERE revision < ?", (bound,)).rowcount
         self._row = replace(self._row, events_after=bound - 1)
-
-    def _write_sessions(self, batch: CommitBatch) -> None:
-        """Write sessions, replies and parts of replies, and delete the replies that have reached their callers.
-
-        A new session deletes the replies of an earlier one with the same id, so that it cannot get another session's
-        reply.
-        """
-        db = self._db
-        for session_id, session in batch.sessions.items():
-            db.execute("DELETE FROM replies WHERE session_id = ?", (session_id,))
-            db.execute("DELETE FROM reply_parts WHERE session_id = ?", (session_id,))
-            if session is None:
-                db.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
-            else:
-                db.execute(rows.SESSIONS.put, rows.SESSIONS.sealed(rows.SESSIONS.values(session)))
-        if batch.replies:
-            db.executemany(rows.REPLIES.put, map(rows.REPLIES.sealed, batch.replies))
-        if batch.reply_parts:
-            db.executemany(rows.REPLY_PARTS.put, map(rows.REPLY_PARTS.sealed, batch.reply_parts))
-        if batch.completed:
-            db.executemany("DELETE FROM reply_parts WHERE session_id = ? AND request_id = ?", batch.completed)
-        if batch.answered:
-            answered = [(number, session_id) for session_id, number in batch.answered.items()]
-            db.executemany(rows.NOTE_ANSWERED, [(number, number, session_id) for number, session_id in answered])
-            db.executemany("DELETE FROM replies WHERE request_id < ? AND session_id = ?", answered)
-            db.executemany("DELETE FROM reply_parts WHERE request_id < ? AND session_id = ?", answered)
+        self._table_row = replace(self._table_row, events_after=bound - 1)
+        redo_log.write_store_row(self._db, astuple(self._table_row))
 
     def _delete_garbage(self) -> None:
         """Delete a few parts. SQLite has to read what it frees, so a large body is deleted over several commits."""
@@ -437,11 +399,6 @@ class SqliteStore:
         ).fetchone():
             yield found[0]
             part += 1
-
-
-def _key(key: object) -> Values:
-    """Return the key of a row as a tuple of columns."""
-    return cast("Values", key if isinstance(key, tuple) else (key,))
 
 
 def _number(db: Database, query: str) -> int:

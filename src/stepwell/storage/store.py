@@ -153,6 +153,14 @@ class Store(Protocol):
         """True if there are parts to delete, a few with each commit."""
         ...
 
+    def follow(self) -> None:
+        """Let the tables follow what was committed until now, a slice with each commit and with each `work`."""
+        ...
+
+    def work(self) -> bool:
+        """Do a slice of the work that `follow` asked for. Return True if there is more. Raise `StoreFailed` if not."""
+        ...
+
     def check_present(self) -> None:
         """Raise `StoreFailed` if the files of the store are not at their paths any more."""
         ...

@@ -16,6 +16,7 @@ The bytes of bodies have a digest, and are outside of the checksum: recovery mus
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Final
 from zlib import crc32
 
@@ -51,23 +52,28 @@ class CheckedTable:
     def __init__(self, name: str, columns: Sequence[str], key: Sequence[str], order: str = "") -> None:
         self.name = name
         self.columns = tuple(columns)
-        self._key = tuple(key)
+        self.key = tuple(key)
         names = ", ".join(self.columns)
-        marks = ", ".join("?" * (len(self.columns) + 1))
-        where = " AND ".join(f"{each} = ?" for each in self._key)
-        self.put = f"INSERT OR REPLACE INTO {name} ({names}, checksum) VALUES ({marks})"  # noqa: S608
-        self.update = f"UPDATE {name} SET ({names}, checksum) = ({marks})"  # noqa: S608
+        where = " AND ".join(f"{each} = ?" for each in self.key)
+        self.put = self.put_first(len(self.columns))
         self.delete = f"DELETE FROM {name} WHERE {where}"  # noqa: S608
-        self._names, self._order = names, order or ", ".join(self._key) or "1"
+        self._names, self._order = names, order or ", ".join(self.key) or "1"
         self.select = self.select_with()
         self.seal = f"UPDATE {name} SET checksum = {_FUNCTION}({names})"  # noqa: S608
+
+    @cache  # noqa: B019 - tables are constants
+    def put_first(self, width: int) -> str:
+        """Return the statement that writes the first columns of a row: all that an earlier version had."""
+        names = ", ".join(self.columns[:width])
+        marks = ", ".join("?" * (width + 1))
+        return f"INSERT OR REPLACE INTO {self.name} ({names}, checksum) VALUES ({marks})"  # noqa: S608
 
     def select_with(self, *extras: str) -> str:
         """Return the query for all rows, with other expressions behind the checksum."""
         return f"SELECT {', '.join((self._names, 'checksum', *extras))} FROM {self.name} ORDER BY {self._order}"  # noqa: S608
 
     def sealed(self, values: Values) -> Values:
-        """Return the values of a row with their checksum behind them, as `put` and `update` write them."""
+        """Return the values of a row with their checksum behind them, as `put` writes them."""
         return (*values, crc32(_encode(values)))
 
     def opened(self, found: Sequence[Value]) -> Sequence[Value]:
@@ -89,7 +95,7 @@ class CheckedTable:
     def damage(self, values: Sequence[Value], problem: object) -> StoreDamaged:
         """Return the error for a row, with the table and the key."""
         found = dict(zip(self.columns, values, strict=False))
-        key = ", ".join(f"{column} {_shown(found[column])}" for column in self._key)
+        key = ", ".join(f"{column} {_shown(found[column])}" for column in self.key)
         return StoreDamaged(f"table {self.name}{', ' if key else ''}{key}: {problem}")
 
 

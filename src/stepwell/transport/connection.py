@@ -21,7 +21,7 @@ from typing import Final
 from stepwell import limits
 from stepwell.errors import OutcomeUnknown, RuntimeLost, StepwellError
 from stepwell.protocol.codec import decode_from_manager, encode_frame
-from stepwell.protocol.messages import ClientMessage, ManagerMessage, OutOfBand
+from stepwell.protocol.messages import ClientMessage, ManagerMessage, OutOfBand, Response
 from stepwell.transport.busy_wait import Spin
 from stepwell.transport.frame_socket import FrameSocket, OnOutOfBand
 
@@ -41,6 +41,7 @@ class Connection(FrameSocket):
         super().__init__(connected)
         self._on_out_of_band = on_out_of_band
         self._out = bytearray()
+        self.send_ms_max: int | None = None  # without progress; None: as long as the manager takes
         self._spin = Spin(limits.SPIN_SECONDS)
         self._readable = select.poll()
         self._readable.register(self._socket, select.POLLIN)
@@ -87,28 +88,38 @@ class Connection(FrameSocket):
 
     def send_body(self, body: memoryview | bytes) -> None:
         """Send all bytes of a body that the manager has granted, without a frame around them."""
+        assert not isinstance(body, memoryview) or body.itemsize == 1, "what was sent is counted in bytes"
         self._send_all(body)
 
     def _send_all(self, data: memoryview | bytes | bytearray) -> None:
         """Send all bytes. While the socket is full, receive what the manager sends: it may be waiting for that."""
-        sent = 0
         try:
+            sent = self._send_some(data)
+            if sent == len(data):  # the usual case: everything at once
+                return
             with memoryview(data) as out:
-                assert out.itemsize == 1, "what was sent is counted in bytes"
                 while sent < len(out):
-                    try:
-                        sent += self._socket.send(out[sent:], _DONTWAIT)
-                    except BlockingIOError:
-                        self._wait_until_writable()
+                    self._wait_until_writable()
+                    sent += self._send_some(out[sent:])
         except OSError as error:
             # Not every byte went, so that the request cannot have taken effect.
             raise RuntimeLost(f"the connection to the manager is gone: {error.strerror}") from error
+
+    def _send_some(self, data: memoryview | bytes | bytearray) -> int:
+        """Send what the socket accepts, and return the number of bytes; 0 if it is full."""
+        try:
+            return self._socket.send(data, _DONTWAIT)
+        except BlockingIOError:
+            return 0
 
     def _wait_until_writable(self) -> None:
         """Wait until the socket can be written or read, and buffer what has arrived."""
         ready = select.poll()
         ready.register(self._socket, select.POLLIN | select.POLLOUT)
-        if any(events & select.POLLIN for _, events in ready.poll()):
+        found = ready.poll(self.send_ms_max)
+        if not found:
+            raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+        if any(events & select.POLLIN for _, events in found):
             if not (size := self._receive_some()):
                 raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
             self._feed(size)
@@ -117,14 +128,16 @@ class Connection(FrameSocket):
         """Return the next message that is not out of band."""
         while True:
             message = self._next_message()
-            if self._on_out_of_band is None or not isinstance(message, OutOfBand):
+            # Most messages are responses: a look at the type costs less than at all types that are out of band.
+            if type(message) is Response or self._on_out_of_band is None or not isinstance(message, OutOfBand):
                 return message
             self._on_out_of_band(self, message)
 
     def _next_message(self) -> ManagerMessage:
-        while (frame := self._framer.next_frame()) is None:
+        frame: bytearray | memoryview | None = self._framer.next_frame()
+        while frame is None:
             self._spin.poll_briefly(self._readable.poll)  # a poll that finds nothing costs less than a receive
-            self._receive_more()
+            frame = self._framer.take_frame(self._arrived[: self._wait_for_bytes()])
         return decode_from_manager(frame)
 
     def receive_within(self, timeout_s: float | None, wake: int) -> ManagerMessage | None:
@@ -143,21 +156,21 @@ class Connection(FrameSocket):
                 found = dict(ready.poll(None if left_s is None else left_s * 1000))
                 if not found or wake in found:
                     return None
-                self._receive_more()
+                self._feed(self._wait_for_bytes())
             message = decode_from_manager(frame)
             if self._on_out_of_band is None or not isinstance(message, OutOfBand):
                 return message
             self._on_out_of_band(self, message)
 
-    def _receive_more(self) -> None:
-        """Wait for bytes and give them to the framer; `OutcomeUnknown` at the end of the stream."""
+    def _wait_for_bytes(self) -> int:
+        """Wait until bytes are in the receive buffer and return their number; `OutcomeUnknown` at the stream's end."""
         try:
             size = self._receive_some()
         except OSError as error:
             raise OutcomeUnknown(f"the connection broke before the answer came: {error.strerror}") from error
         if not size:
             raise OutcomeUnknown("the manager went away before it answered: the request may have taken effect")
-        self._feed(size)
+        return size
 
     def is_stale(self) -> bool:
         """Return True if the manager has closed this connection while it was idle.

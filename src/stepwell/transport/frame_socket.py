@@ -48,6 +48,7 @@ class FrameSocket:
         self._framer = Framer()
         # Allocated once, because allocating a new one for each receive costs more than the receive itself.
         self._receive_buffer = bytearray(limits.RECEIVE_BYTES_CLIENT)
+        self._arrived = memoryview(self._receive_buffer)
         self._buffers = [self._receive_buffer]
         self._descriptors: deque[int] = deque()  # in order of arrival, owned by this object
 
@@ -67,8 +68,7 @@ class FrameSocket:
 
     def _feed(self, size: int) -> None:
         """Give the first `size` bytes of the receive buffer to the framer."""
-        with memoryview(self._receive_buffer) as arrived:
-            self._framer.feed(arrived[:size])
+        self._framer.feed(self._arrived[:size])
 
     def _receive_some(self) -> int:
         """Receive once into the buffer, blocking or not as the socket does, and return the number of bytes."""

@@ -12,8 +12,8 @@ from stepwell.domain.replies import Row
 from stepwell.domain.state import State
 from stepwell.domain.tiers.table import FragmentEntry
 from stepwell.manager.journal import Journal
-from stepwell.storage import sqlite
-from stepwell.storage.mark import Mark
+from stepwell.storage import redo_log, schema, sqlite
+from stepwell.storage.files.mark import Mark
 from stepwell.storage.sql import Database
 from stepwell.storage.sqlite import SqliteStore
 from stepwell.storage.store import CommitBatch, Durability
@@ -47,6 +47,19 @@ def synchronous_off() -> AbstractContextManager[None]:
 @bug("Commits at durability `disk` are flushed at checkpoints only (synchronous = NORMAL).")
 def synchronous_normal() -> AbstractContextManager[None]:
     return _with_synchronous("NORMAL")
+
+
+@bug("A slice of the redo log is deleted without having been moved into the tables.")
+def slice_not_applied() -> AbstractContextManager[None]:
+    return patched((redo_log, "_execute", lambda *_: None))
+
+
+@bug("The records that a killed manager has left in the redo log are thrown away by the next one.")
+def log_left_behind_is_deleted() -> AbstractContextManager[None]:
+    def delete(db: Database) -> None:
+        db.execute("DELETE FROM redo_log")
+
+    return patched((schema, "apply_all", delete))
 
 
 @bug("The mark is written before the commit that it reports.")
@@ -133,10 +146,11 @@ def deletion_not_journaled() -> AbstractContextManager[None]:
 def stored_revision_is_late() -> AbstractContextManager[None]:
     write = SqliteStore._write
 
-    def write_late(self: SqliteStore, batch: CommitBatch) -> None:
+    def write_late(self: SqliteStore, batch: CommitBatch) -> int:
         latest = batch.revision
         batch.revision = self._row.revision
-        write(self, batch)
+        added = write(self, batch)
         self._row = replace(self._row, revision=latest)
+        return added
 
     return patched((SqliteStore, "_write", write_late))

@@ -75,6 +75,7 @@ def image(state: State) -> dict[str, object]:
         "orders": {(scope, tier): _both_ways(state, tier, scope) for scope in scopes for tier in Tier},
         "usage": {(scope, tier): table.usage(tier, scope and (scope,)) for scope in scopes for tier in Tier},
         "created": {each: [e.row.key for e in table.created_after(each, 0)] for each in table.projects_after("")},
+        "pages": [[*table.order] for table in (state.actions, state.plans, state.receipts, state.tasks)],
         "actions": dict(state.actions.rows),
         "plans": dict(state.plans.rows),
         "leases": (

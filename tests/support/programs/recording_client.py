@@ -12,6 +12,7 @@ from stepwell.protocol.messages import (
     CommandResult,
     Goodbye,
     ManagerMessage,
+    ReadsReported,
     Request,
     Response,
     SegmentsReleased,
@@ -32,7 +33,7 @@ class RecordedConnection(PooledConnection):
         self._sent: deque[tuple[int, ClientMessage]] = deque()
 
     def send(self, message: ClientMessage) -> None:
-        if not isinstance(message, SegmentsReleased | Goodbye):  # nothing is answered to those
+        if not isinstance(message, SegmentsReleased | ReadsReported | Goodbye):  # nothing is answered to those
             self._sent.append((time.monotonic_ns(), message))
         super().send(message)
 

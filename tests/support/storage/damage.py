@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from stepwell.storage.directory import DATABASE
+from stepwell.storage.files.directory import DATABASE
 
 WAL = f"{DATABASE}-wal"
 BODY_COLUMNS = {("bodies", "data"), ("body_parts", "data")}

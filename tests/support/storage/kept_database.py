@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Final
 from unittest import mock
 
+from msgspec.structs import replace
+
 from stepwell import limits
 from stepwell.domain.changesets.commands import RecordChange, StartChangeset
 from stepwell.domain.plans.commands import RecordDecision
@@ -20,11 +22,11 @@ from stepwell.domain.tiers.commands import GetFragment, StoreFragment
 from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.domain.verdict import Origin
 from stepwell.protocol.codec import encode_results
-from stepwell.storage.directory import DATABASE
+from stepwell.storage.files.directory import DATABASE
 from stepwell.storage.schema import VERSION
 from stepwell.storage.store import Durability, ReplyPart, SessionRow
 from tests.support.memory.bodies import compressible, noise
-from tests.support.storage.state import NOON_MS, DurableState, durable_state, execute_plan, tamper
+from tests.support.storage.state import NOON_MS, DurableState, durable_state, execute_plan
 
 VERSIONS: Final = Path(__file__).parent / "versions"
 SUFFIX: Final = ".sqlite"
@@ -54,7 +56,7 @@ EVENTS: Final = 17
 
 
 def keep_some(made: DurableState) -> None:
-    """A bit of everything, committed."""
+    """A bit of everything, committed: something in each table, and something that only the redo log has."""
     for name, (tier, body) in FRAGMENTS.items():
         if name != "in parts":
             made.do(StoreFragment("p", name, body, 7, tier, "file:a.py", "code", 3, METADATA))
@@ -63,8 +65,6 @@ def keep_some(made: DurableState) -> None:
     command = StoreFragment("p", "in parts", 1, 7, tier, "file:a.py", "code", 3, METADATA)
     made.owner.execute(command, Origin("alice", NOON_MS, uploads={1: held}))
     made.owner.bodies.unstage(held[0])
-    for _ in range(2):
-        made.do(GetFragment("p", "used"), NOON_MS + 5)
     lease = execute_plan(made, "plan")
     made.do(RecordDecision("plan", "decision", lease, "which?", "this", "because", checkpoint=True))
     made.do(StartChangeset("plan", "context", "changeset", lease))
@@ -81,16 +81,28 @@ def keep_some(made: DurableState) -> None:
             after_mode=after_mode,
         )
     )
-    for name, data in RECEIPTS.items():
-        made.do(StoreReceipt(name, ("q/r", "p"), f"which {name}? 🐟", data), NOON_MS + 7)
+    (first, *later), (reply, *replies), (part, *parts) = RECEIPTS.items(), REPLIES, REPLY_PARTS
+    store_receipt(made, *first)
     made.journal.record_session(SESSION)
-    for reply in REPLIES:
-        made.journal.record_reply(*reply)
-    for part in REPLY_PARTS:
-        made.journal.record_reply_part(part)
-    made.journal.write_uses()
+    made.journal.record_reply(*reply)
+    made.journal.record_reply_part(part)
     made.commit()
     made.work()
+    # This stays in the redo log.
+    for receipt in later:
+        store_receipt(made, *receipt)
+    for reply in replies:
+        made.journal.record_reply(*reply)
+    for part in parts:
+        made.journal.record_reply_part(part)
+    for _ in range(2):
+        made.do(GetFragment("p", "used"), NOON_MS + 5)
+    made.journal.write_uses()
+    made.commit()
+
+
+def store_receipt(made: DurableState, name: str, data: bytes) -> None:
+    made.do(StoreReceipt(name, ("q/r", "p"), f"which {name}? 🐟", data), NOON_MS + 7)
 
 
 def main() -> None:
@@ -101,8 +113,8 @@ def main() -> None:
         # On disk, and so the same history on every machine.
         durable = durable_state(Path(directory), BUDGET, Durability.DISK)
         with mock.patch.object(limits, "BODY_PART_BYTES", 1_000), durable as made:
+            made.store._row = replace(made.store._row, has_mark=0)  # the file is kept alone, as a backup is
             keep_some(made)
-        tamper(Path(directory), "UPDATE store SET has_mark = 0")  # the file is kept alone, as a backup is
         shutil.copyfile(Path(directory) / DATABASE, target)
 
 

@@ -26,18 +26,20 @@ from stepwell.domain.replies import Reply
 from stepwell.domain.tiers.commands import StoreFragment
 from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.domain.verdict import Origin
-from stepwell.errors import Busy
+from stepwell.errors import Busy, StoreDamaged
 from stepwell.manager.state_owner import StateOwner
 from stepwell.memory.writer.upload import Upload
 from stepwell.protocol.codec import encode_results
 from stepwell.protocol.messages import CommandResult
-from stepwell.storage.directory import DATABASE, DataDirectory
-from stepwell.storage.load import load
-from stepwell.storage.mark import MARK
-from stepwell.storage.rows import TABLES
+from stepwell.storage import redo_log
+from stepwell.storage.files.directory import DATABASE, DataDirectory
+from stepwell.storage.files.mark import MARK
+from stepwell.storage.files.store_files import StoreFiles
+from stepwell.storage.load import load, read_store_row
+from stepwell.storage.rows import TABLES, StoreRow
+from stepwell.storage.sql import Database
 from stepwell.storage.sqlite import SqliteStore
 from stepwell.storage.store import Durability, ReplyPart, SessionRow, StoredState
-from stepwell.storage.store_files import StoreFiles
 from stepwell.storage.table import add_checksum_function
 from stepwell.transport.address import private_directory
 from tests.support.managers import Stage
@@ -100,10 +102,17 @@ class DurableState:
         self.journal.commit()
 
     def work(self) -> None:
-        """Do all background work, with a commit after each step."""
+        """Do all background work, with a commit after each step, and let the tables follow the log."""
         while self.owner.bodies.background.work(0):
             self.commit()
         self.commit()
+        self.follow()
+
+    def follow(self) -> None:
+        """Let the tables have everything that was committed."""
+        self.store.follow()
+        while self.store.work():
+            pass
 
     def close(self) -> None:
         """Close everything, as if the process had ended: what was not committed is lost."""
@@ -170,6 +179,11 @@ def kept(directory: Path) -> StoredState:
     return found
 
 
+def latest_store_row(db: Database) -> StoreRow:
+    """The row of the store after the last commit."""
+    return redo_log.latest_store_row(db) or read_store_row(db)
+
+
 def mixed(size: int, salt: int = 0) -> bytes:
     """A body that zstd makes a little smaller, so that it has several parts in any form."""
     return noise(size // 2, salt) + bytes(size - size // 2)
@@ -186,12 +200,23 @@ def copy_database(source: Path, target: Path) -> None:
 def tamper(directory: Path, *statements: str) -> None:
     """Change a database without its manager, and write the checksums that belong to the new rows.
 
+    The redo log is applied first, so that the tables have everything. A damaged table is left to the statements.
     So the tests of everything behind the checksums go on to be such tests. `damage` has changes with wrong checksums.
     """
     with closing(sqlite3.connect(directory / DATABASE, isolation_level=None)) as db:
+        apply_log(db)
         for statement in statements:
             db.execute(statement)
         write_checksums(db)
+
+
+def apply_log(db: sqlite3.Connection) -> None:
+    """Move the redo log of a database into its tables, as far as it can be read."""
+    with suppress(sqlite3.Error, StoreDamaged):
+        db.execute("BEGIN IMMEDIATE")
+        redo_log.apply_all(db)
+    if db.in_transaction:
+        db.execute("COMMIT")
 
 
 def write_checksums(db: sqlite3.Connection) -> None:
@@ -229,7 +254,7 @@ def lease_of(made: DurableState, plan_id: str) -> int:
 
 
 def fill(made: DurableState) -> None:
-    """Something in every table, committed."""
+    """Something in every table, committed; the redo log has the last of it."""
     for number, tier in enumerate([*Tier] * 4):
         made.store_one(f"fragment {number}", f"the body of {number}, {'é' * 30 * number}".encode(), tier)
     lease = execute_plan(made, "plan")
@@ -240,4 +265,7 @@ def fill(made: DurableState) -> None:
     made.journal.record_session(SessionRow("session", ("p",), 1, "boot/1"))
     made.journal.record_reply("session", 1, b"frame")
     made.journal.record_reply_part(ReplyPart("session", 2, 0, encode_results([])))
+    made.commit()
+    made.follow()
+    made.journal.record_reply_part(ReplyPart("session", 2, 1, encode_results([])))
     made.commit()

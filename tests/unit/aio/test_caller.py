@@ -9,6 +9,7 @@ import pytest
 import stepwell as sw
 from stepwell import aio, limits
 from stepwell.client.session.body_reader import BodyReader
+from stepwell.memory.reader.index_reader import IndexReader
 from stepwell.memory.reader.mappings import Mappings
 from stepwell.protocol.handles import Handle
 from tests.support.client.sessions import fragment
@@ -60,6 +61,7 @@ class Elusive:
             return proper(mappings, handle)
 
         monkeypatch.setattr(Mappings, "find", find)
+        monkeypatch.setattr(IndexReader, "body_of", lambda *_: None)
 
 
 @pytest.mark.parametrize("times", [1, 3])

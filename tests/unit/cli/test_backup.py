@@ -18,7 +18,7 @@ from stepwell.cli.main import main
 from stepwell.domain.plans.model import PlanState
 from stepwell.manager.check.doctor import examine
 from stepwell.storage import backup
-from stepwell.storage.directory import DATABASE
+from stepwell.storage.files.directory import DATABASE
 from stepwell.storage.schema import VERSION
 from tests.support.data_directories import (
     LARGE,

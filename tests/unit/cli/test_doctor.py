@@ -10,7 +10,7 @@ from stepwell.cli import doctor
 from stepwell.cli.main import main
 from stepwell.client.session.tokens import counter
 from stepwell.manager.check.doctor import Check
-from stepwell.storage.directory import DATABASE
+from stepwell.storage.files.directory import DATABASE
 from tests.support.cli.processes import run
 from tests.support.data_directories import alter, everything_in, killed_manager_directory, serving
 

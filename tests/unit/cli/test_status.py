@@ -11,7 +11,7 @@ import stepwell as sw
 from stepwell.cli.main import main
 from stepwell.domain.tiers.source_outline import FILE_KIND, file_id
 from stepwell.protocol.usage import MemoryUsage
-from stepwell.storage.directory import DATABASE
+from stepwell.storage.files.directory import DATABASE
 from stepwell.testing import LocalRuntime
 from tests.support.entry_points import BROKEN, REASONS, install
 

@@ -235,6 +235,10 @@ def pack_unnoticed(state: State) -> None:
     state.bodies.counts[digest] = replace(state.bodies.counts[digest], packed=0, is_tried=True)
 
 
+def lose_order_of_actions(state: State) -> None:
+    state.actions.order.clear()
+
+
 def file_action_elsewhere(state: State) -> None:
     state.actions.rows["local/other"] = action_of(state)
 
@@ -406,6 +410,7 @@ def lose_from_order(state: State) -> None:
 
 
 DAMAGES: dict[str, list[Damage]] = {
+    "pages_have_every_row": [lose_order_of_actions],
     "each_fragment_is_in_exactly_one_tier": [file_twice, lose_from_ring, change_tier_of_row],
     "every_tier_is_within_its_budget": [
         lower_budget(hot_tokens=8),

@@ -20,8 +20,8 @@ from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.memory.compression import unpack
 from stepwell.protocol.handles import IN_STORE
 from stepwell.storage.body_reader import BodyFile
-from stepwell.storage.directory import DATABASE
-from stepwell.storage.mark import MARK
+from stepwell.storage.files.directory import DATABASE
+from stepwell.storage.files.mark import MARK
 from stepwell.storage.sqlite import SqliteStore
 from stepwell.storage.store import CommitBatch
 from tests.support.domain.world import image
@@ -363,3 +363,41 @@ class TestForms:
             eventually(lambda: client.status().memory.waiting == 0)
             assert client.status().memory.live_bytes >= len(body)
             assert client.tiers.get("a").body == body
+
+
+class TestRedoLog:
+    """The tables of the store follow its log: at once when nobody writes, at intervals under load."""
+
+    def test_idle_moment(self, made: DurableState) -> None:
+        """A second without a write, and the next slices move everything."""
+        made.journal.tidy({}, 0.0)
+        made.store_one("a", b"body")
+        made.commit()
+        made.journal.tidy({}, 1.0)
+        assert not made.owner.work()
+        made.journal.tidy({}, 1.9)
+        while made.owner.work():
+            pass
+        assert logged(made) == 0
+
+    def test_load(self, made: DurableState) -> None:
+        """As long as each second has a write, the log is left alone for the interval, and moves with commits then."""
+        found: list[int] = []
+        for step in range(10):
+            made.journal.tidy({}, step * limits.REDO_SECONDS / 4)
+            made.store_one(f"f{step}", b"body")
+            made.commit()
+            found.append(logged(made))
+        assert found == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
+
+    def test_end(self, made: DurableState) -> None:
+        """Nothing is left in the log of a manager that ends in good order."""
+        made.store_one("a", b"body")
+        made.journal.finish()
+        assert logged(made) == 0
+
+
+def logged(made: DurableState) -> int:
+    (count,) = made.store._db.execute("SELECT count(*) FROM redo_log").fetchone()
+    assert isinstance(count, int)
+    return count

@@ -24,7 +24,7 @@ from stepwell.protocol.messages import (
     TransactionRequest,
     Welcome,
 )
-from stepwell.storage.directory import DATABASE
+from stepwell.storage.files.directory import DATABASE
 from stepwell.storage.load import load
 from tests.support.manager.peers import Clock, answered, ask, connection_of, granted, joined, pour, read
 from tests.support.managers import Stage, staged

@@ -20,7 +20,6 @@ from stepwell.protocol.messages import (
     CommandResult,
     Goodbye,
     Hello,
-    MemoryUsage,
     Rejected,
     Request,
     Response,
@@ -31,6 +30,7 @@ from stepwell.protocol.messages import (
     ViewOpened,
     Welcome,
 )
+from stepwell.protocol.usage import MemoryUsage
 from stepwell.storage.store import SessionRow
 from tests.support.manager.peers import ORIGIN, Clock, answered, ask, connection_of, gone, joined, noise, told
 from tests.support.managers import Stage, served, staged

@@ -39,6 +39,33 @@ def test_frames_come_out_whole_however_they_are_split(payloads: list[bytes], dat
     assert framer.pending == 0
 
 
+@given(st.lists(st.binary(max_size=40), max_size=8), st.data())
+def test_taking_gives_what_feeding_gives(payloads: list[bytes], data: st.DataObject) -> None:
+    """A frame that arrives alone takes a shorter way; each pair of `feed` and `next_frame` gives the same payload."""
+    stream = b"".join(map(framed, payloads))
+    ends = [sum(map(len, map(framed, payloads[:count]))) for count in range(1, len(payloads))]
+    cuts = sorted({*data.draw(st.lists(st.sampled_from([0, *ends]) | st.integers(0, len(stream)), max_size=12))})
+    one, other = Framer(), Framer()
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        arrived = stream[start:end]
+        taken = one.take_frame(memoryview(bytearray(arrived)))
+        other.feed(arrived)
+        fed = other.next_frame()
+        assert (taken is None) == (fed is None)
+        assert bytes(taken or b"") == bytes(fed or b"")
+        assert one.pending == other.pending
+    assert drained(one) == drained(other)
+
+
+@pytest.mark.parametrize("length", [-1, limits.GREETING_BYTES_MAX + 1])
+def test_taking_refuses_a_length_outside_its_bounds(length: int) -> None:
+    """The shorter way checks the length too, also of a frame that is there completely."""
+    framer = Framer(limits.GREETING_BYTES_MAX)
+    arrived = struct.pack("!i", length) + bytes(max(0, length))
+    with pytest.raises(ProtocolError, match=str(length)):
+        framer.take_frame(memoryview(arrived))
+
+
 def test_every_single_split_point() -> None:
     """Byte by byte, a frame comes out with its last byte and not before."""
     stream = framed(b"") + framed(b"x") + framed(b"yz" * 50)

@@ -18,14 +18,14 @@ from stepwell.domain.plans.model import PlanState
 from stepwell.errors import StartFailed, StepwellError, StoreDamaged, StoreFailed
 from stepwell.manager.process import Settings
 from stepwell.manager.process import open_store as open_for
-from stepwell.storage import store_files
 from stepwell.storage.backup import back_up
 from stepwell.storage.body_reader import BodyFile
 from stepwell.storage.database import translated_errors
-from stepwell.storage.directory import DATABASE, LOCK, DataDirectory
+from stepwell.storage.files import store_files
+from stepwell.storage.files.directory import DATABASE, LOCK, DataDirectory
+from stepwell.storage.files.store_files import StoreFiles
 from stepwell.storage.sqlite import SqliteStore
 from stepwell.storage.store import Durability
-from stepwell.storage.store_files import StoreFiles
 from tests.support.manager.peers import Clock
 from tests.support.memory.bodies import noise
 from tests.support.storage.state import NOON_MS, copy_database, durable_state, fill, kept, open_store, staged_on

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from stepwell.errors import StartFailed
-from stepwell.storage.directory import DATABASE, LOCK, DataDirectory
-from stepwell.storage.mark import MARK
+from stepwell.storage.files.directory import DATABASE, LOCK, DataDirectory
+from stepwell.storage.files.mark import MARK
 from tests.support.storage.state import durable_state, fill
 
 HOLD = """
 import sys
-from stepwell.storage.directory import DataDirectory
+from stepwell.storage.files.directory import DataDirectory
 directory = DataDirectory(sys.argv[1], "/run/elsewhere.sock")
 print("held", flush=True)
 input()

@@ -9,7 +9,7 @@ import pytest
 from stepwell.domain.tiers.commands import StoreFragment
 from stepwell.errors import StartFailed, StepwellError, StoreDamaged
 from stepwell.manager.sessions import SessionTable
-from stepwell.storage.directory import DATABASE
+from stepwell.storage.files.directory import DATABASE
 from tests.support.measurement import untraced
 from tests.support.seeds import seeded
 from tests.support.storage.state import DurableState, durable_state, files, fill, kept, tamper

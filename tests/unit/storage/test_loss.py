@@ -15,18 +15,17 @@ from stepwell import limits
 from stepwell.errors import StartFailed, StoreDamaged, StoreFailed
 from stepwell.manager.check import doctor
 from stepwell.manager.check.doctor import Check, examine
-from stepwell.storage import store_files
 from stepwell.storage.backup import back_up
 from stepwell.storage.database import open_to_read
-from stepwell.storage.directory import DATABASE
-from stepwell.storage.load import read_store_row
+from stepwell.storage.files import store_files
+from stepwell.storage.files.directory import DATABASE
+from stepwell.storage.files.mark import MARK, Mark, MarkFile, read_mark
 from stepwell.storage.loss import accept_loss
-from stepwell.storage.mark import MARK, Mark, MarkFile, read_mark
 from stepwell.storage.store import Durability
 from tests.support.measurement import untraced
 from tests.support.storage.damage import flip_bit
 from tests.support.storage.kept_database import SUFFIX, VERSIONS
-from tests.support.storage.state import durable_state, files, fill, staged_on, tamper
+from tests.support.storage.state import apply_log, durable_state, files, fill, latest_store_row, staged_on, tamper
 
 
 @pytest.fixture
@@ -45,7 +44,7 @@ def mark_of(directory: Path) -> Mark:
 
 def commits_of(directory: Path) -> tuple[str, int, int]:
     with closing(open_to_read(directory / DATABASE)) as db:
-        row = read_store_row(db)
+        row = latest_store_row(db)
     return row.epoch, row.commits, row.revision
 
 
@@ -232,6 +231,7 @@ def test_damaged_row_is_not_accepted_with_the_loss(data: Path) -> None:
     mark = mark_of(data)
     write(data, Mark(mark.epoch, mark.commits + 1, mark.revision))
     with closing(sqlite3.connect(data / DATABASE, isolation_level=None)) as db:
+        apply_log(db)
         db.execute("UPDATE leases SET expires_at_ms = expires_at_ms + 1")
     before = files(data)
     with pytest.raises(StoreDamaged, match="table leases, plan_id 'plan': its checksum is wrong"):
@@ -245,7 +245,7 @@ def test_mark_that_may_not_be_read(data: Path, monkeypatch: pytest.MonkeyPatch) 
     def fail(*_: object) -> int:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr("stepwell.storage.mark.open_private", fail)
+    monkeypatch.setattr("stepwell.storage.files.mark.open_private", fail)
     with pytest.raises(StartFailed, match="Permission denied"):
         start(data)
 

@@ -12,11 +12,11 @@ import pytest
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.errors import InvalidArgument, StartFailed, StoreFailed
 from stepwell.manager.check.doctor import examine
-from stepwell.storage import private_files
 from stepwell.storage.backup import back_up
 from stepwell.storage.body_reader import BodyFile
-from stepwell.storage.directory import DATABASE, LOCK, DataDirectory
-from stepwell.storage.mark import MARK
+from stepwell.storage.files import private_files
+from stepwell.storage.files.directory import DATABASE, LOCK, DataDirectory
+from stepwell.storage.files.mark import MARK
 from stepwell.storage.store import Durability
 from tests.support.storage.state import durable_state, fill
 

@@ -43,7 +43,7 @@ from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.model import FragmentRow, TierBudget
 from stepwell.errors import InvalidArgument, StoreDamaged
 from stepwell.storage import rows
-from stepwell.storage.directory import DATABASE
+from stepwell.storage.files.directory import DATABASE
 from stepwell.storage.store import CommitBatch, SessionRow
 from stepwell.storage.table import Value
 from tests.support.spelled import spelled

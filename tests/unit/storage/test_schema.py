@@ -11,7 +11,7 @@ import pytest
 
 from stepwell.errors import StartFailed, StepwellError, StoreDamaged
 from stepwell.storage import rows, schema
-from stepwell.storage.directory import DATABASE
+from stepwell.storage.files.directory import DATABASE
 from stepwell.storage.schema import APPLICATION_ID, MIGRATIONS, VERSION
 from tests.support.storage.state import durable_state, files, fill, kept, tamper
 

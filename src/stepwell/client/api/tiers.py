@@ -100,32 +100,37 @@ class TierCalls(Service):
         return StoredFragment(reply.row, handle, stored, reply.last_accessed_ms, reply.access_count)
 
     @get.shortcut
-    def get_indexed(self, fragment_id: str, *, project: str | None = None) -> StoredFragment | None:
+    def _get_indexed(self, fragment_id: str, project: str | None) -> StoredFragment | None:
         """Return a hot fragment from shared memory, or None if the manager has to be asked.
 
         The body cannot change, so that it is looked for last. An answer of the manager brings its segment along.
         """
         session = self.session
         reads = session.reads
-        found = reads.find(session.project_or_default(project), fragment_id)
-        if found is None or (stored := reads.index.body_of(found)) is None:
+        index = reads.index
+        found = index.find((session.only_project if project is None else project, fragment_id), reads.report_at_ns)
+        if found is None or (stored := index.body_of(found)) is None:
+            reads.note_miss()
             return None
         reads.count(found)
         return StoredFragment(found.row, found.handle, stored, found.last_accessed_ms, found.access_count)
 
     @peek.shortcut
-    def peek_indexed(self, fragment_id: str, *, project: str | None = None) -> StoredFragment | None:
-        """Do as `get_indexed`, without an access."""
+    def _peek_indexed(self, fragment_id: str, project: str | None) -> StoredFragment | None:
+        """Do as `_get_indexed`, without an access."""
         session = self.session
-        found = session.reads.find(session.project_or_default(project), fragment_id)
-        if found is None or (stored := session.reads.index.body_of(found)) is None:
+        reads = session.reads
+        found = reads.find(session.only_project if project is None else project, fragment_id)
+        if found is None or (stored := reads.index.body_of(found)) is None:
             return None
+        found.refresh()
         return StoredFragment(found.row, found.handle, stored, found.last_accessed_ms, found.access_count)
 
     @contains.shortcut
-    def contains_indexed(self, fragment_id: str, *, project: str | None = None) -> bool | None:
+    def _contains_indexed(self, fragment_id: str, project: str | None) -> bool | None:
         """Return True if a fragment is in the index, or None if the manager has to be asked."""
-        found = self.session.reads.find(self.session.project_or_default(project), fragment_id)
+        session = self.session
+        found = session.reads.find(session.only_project if project is None else project, fragment_id)
         return None if found is None else True
 
     @method
@@ -236,7 +241,7 @@ class ContextTierService(TierCalls, BlockingService):
     def get_many(self, fragment_ids: Iterable[str], *, project: str | None = None) -> dict[str, StoredFragment]:
         """Return many fragments by id, read in several frames; not atomic. Missing fragments are left out."""
         reading = BulkRead(fragment_ids)
-        reading.find_indexed(lambda each: self.get_indexed(each, project=project))
+        reading.find_indexed(lambda each: self._get_indexed(each, project))
         build = TierCalls.get.call
         while reading.remaining:
             groups = ([build(self, each, project=project) for each in chunk] for chunk in reading.chunks())

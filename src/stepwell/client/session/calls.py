@@ -80,6 +80,11 @@ class Call(Generic[R_co]):
         self.finish = cast("Callable[[Answered[AnyReply]], R_co]", finish or _reply_of)
         self._large = large
 
+    @property
+    def has_large(self) -> bool:
+        """True if a body of the command has to be uploaded before the request."""
+        return bool(self._large)
+
     def prepare(self, uploads: list[LargeBody]) -> Command[Reply]:
         """Return the command as it is sent, after appending its large bodies to `uploads`.
 

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn, Protocol
 
+from stepwell import limits
 from stepwell.client.session.calls import LargeBody
 from stepwell.client.session.connection_pool import ConnectionPool, PooledConnection
 from stepwell.client.session.delivery import (
@@ -149,7 +150,12 @@ class Channel:
         """Send a message, as often as its delivery demands, and return its answer."""
         connections = self.connections
         while True:
-            connection = self.acquire(delivery)
+            # What was never sent cannot have expired: an idle connection will do, without the checks of `acquire`.
+            connection = connections.take_idle() if delivery.sent_in is None else None
+            if connection is None:
+                connection = self.acquire(delivery)
+            else:
+                delivery.connected(connection)
             try:
                 if delivery.uploads or self.mappings.released or self.reads.reads:
                     self.send_preliminaries(connection, delivery)
@@ -227,8 +233,10 @@ class Channel:
 
     def report(self, connection: Sends) -> None:
         """Tell the manager which segments this process has unmapped, and what it has read without a request."""
-        while (report := self.reads.pop_report()) is not None:
-            connection.send(report)
+        # What other threads read meanwhile is for their own requests, so that no thread reports for ever.
+        for _ in range(0, len(self.reads.reads), limits.INDEX_READS_PER_REPORT_MAX):
+            if (report := self.reads.pop_report()) is not None:
+                connection.send(report)
         if self.mappings.released:
             released = self.mappings.pop_released()
             try:

@@ -92,6 +92,11 @@ class ConnectionPool:
             connection = self.acquire()
         return connection
 
+    def take_idle(self) -> PooledConnection | None:
+        """Return an idle connection for one call, or None if there is none or the session is over."""
+        with self._lock:
+            return self._idle.pop() if self._idle and not self._rules.is_over else None
+
     def acquire(self) -> PooledConnection:
         """Return a connection for one call, idle or new; wait while the maximum is in use.
 
@@ -175,8 +180,11 @@ class ConnectionPool:
         if is_cut_off and holds_leases:
             idle += self._connect_for_goodbye()
         if idle:
-            with contextlib.suppress(RuntimeLost):
+            idle[0].send_ms_max = int(limits.GOODBYE_SECONDS_MAX * 1000)
+            try:
                 report(idle[0])
+            except RuntimeLost:  # a part of the report may have been sent, so that nothing can follow
+                idle.pop(0).close()
         for connection in idle:
             _say_goodbye(connection)
 

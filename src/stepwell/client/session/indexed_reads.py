@@ -11,17 +11,20 @@ A report is sent at most once. If the connection breaks, its accesses are lost, 
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
 from stepwell import limits
+from stepwell.boot import clock_namespace
 from stepwell.errors import RuntimeFault
 from stepwell.memory.reader.index_reader import IndexReader, Key, KnownRecord
 from stepwell.memory.reader.mappings import Mappings
+from stepwell.protocol.fragment_index import ACCESS_COUNT, NOW_MS
 from stepwell.protocol.messages import IndexOpened, ReadsReported
 
+_READS_MASK: Final = limits.INDEX_READS_MAX - 1
 _REPORT_NS: Final = limits.INDEX_REPORT_MS * 1_000_000
 
 
@@ -37,52 +40,67 @@ class IndexedReads:
         self.index = IndexReader(mappings, None if projects is None else frozenset(projects))
         self.reads: deque[Key] = deque()
         self.misses = 0
-        self._report_at_ns = 0
+        self.report_at_ns = 0
+        self._is_closed = False
 
     def in_forked_child(self) -> None:
         """Begin without an index, and without the reads of the parent."""
-        self.close()
+        self.index.close()
         self.reads = deque()
         self.misses = 0
 
     def open(self, opened: IndexOpened, descriptors: Iterable[int]) -> None:
-        """Use the index that the manager has opened. A process that may not map so much memory reads without it."""
+        """Use the index that the manager has opened. A process that may not map so much memory reads without it.
+
+        So does one whose clock differs from the manager's.
+        """
         segments = (opened.slots, opened.cells)
         for segment, descriptor in zip(segments, descriptors, strict=True):
             with suppress(RuntimeFault):
                 self._mappings.map_segment(segment.number, segment.size, descriptor)
+        if opened.clock != clock_namespace():  # then a dead manager's index would be valid too long, or never
+            return
         self.index.open(opened.slots.number, opened.cells.number, opened.key)
+        if self._is_closed:  # by another thread, before the message came
+            self.index.close()
 
     def close(self) -> None:
         """Use no index any more. Reads that are not reported yet stay."""
+        self._is_closed = True
         self.index.close()
 
     def find(self, project: str, fragment_id: str) -> KnownRecord | None:
         """Return the record of a fragment, or None if the manager has to be asked. It is no access: see `count`."""
-        found = self.index.find((project, fragment_id), self._report_at_ns)
+        found = self.index.find((project, fragment_id), self.report_at_ns)
         if found is None:
-            self.misses += 1
-            self._report_at_ns = (
-                time.clock_gettime_ns(time.CLOCK_BOOTTIME) + _REPORT_NS
-            )  # with the request that follows
+            self.note_miss()
         return found
+
+    def note_miss(self) -> None:
+        """Note that a read becomes a request, which brings the reads before it along."""
+        self.misses += 1
+        self.report_at_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + _REPORT_NS
 
     def count(self, found: KnownRecord) -> None:
         """Count an access to a fragment that was found. The manager is told later."""
         reads = self.reads
         reads.append(found.key)
-        if len(reads) == limits.INDEX_READS_MAX:
-            self._report_at_ns = 0
-        self.index.count(found)
+        if not len(reads) & _READS_MASK:  # again, if no report was possible or threads read meanwhile
+            self.report_at_ns = 0
+        words, count = found.words, found.access_count + 1
+        others = words[found.at + ACCESS_COUNT]
+        found.access_count = max(others, count)  # `max` would take longer than the rest
+        found.last_accessed_ms = words[NOW_MS]
 
     def pop_report(self) -> ReadsReported | None:
         """Return the next report and forget its reads, or None if there is nothing to report."""
-        counts: Counter[Key] = Counter()
+        counts: dict[Key, int] = {}  # in the order of the latest read of each, so that it decides about recency
         with suppress(IndexError):
             for _ in range(limits.INDEX_READS_PER_REPORT_MAX):
-                counts[self.reads.popleft()] += 1
-        if not counts:
+                key = self.reads.popleft()
+                counts[key] = counts.pop(key, 0) + 1
+        if not counts and self.misses < limits.INDEX_READS_PER_REPORT_MAX:
             return None
-        misses, self.misses = self.misses, 0
+        misses, self.misses = min(self.misses, limits.INDEX_MISSES_PER_REPORT_MAX), 0
         reads = tuple((project, fragment_id, count) for (project, fragment_id), count in counts.items())
         return ReadsReported(reads, misses)

@@ -53,6 +53,8 @@ class Session:
         self.channel = channel
         self.bodies = BodyReader(channel)
         self.reads = channel.reads
+        projects = channel.projects
+        self.only_project = projects[0] if projects is not None and len(projects) == 1 else ""  # no project has it
         self.leases = channel.rules.leases
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -66,10 +68,9 @@ class Session:
         """Return the given project or, for None, the only project of this session."""
         if given is not None:
             return given
-        projects = self.channel.projects
-        if projects is None or len(projects) != 1:
+        if not self.only_project:
             raise InvalidArgument("name a project: project= may be left out only in a session that has exactly one")
-        return projects[0]
+        return self.only_project
 
     def count_tokens(self, body: bytes | memoryview) -> int:
         """Return the number of tokens of a body, in the encoding that the manager's budget uses."""
@@ -153,16 +154,13 @@ def results_of(answer: ManagerMessage, count: int | None) -> tuple[Result, ...]:
 
     The manager refuses a whole request with a single refusal, which is raised here.
     """
-    if not isinstance(answer, Response):
+    if type(answer) is not Response:
         raise ProtocolError(f"the manager answered with {type(answer).__name__}")
-    if count is not None and len(answer.results) != count:
-        first = answer.results[0]
-        raise (
-            first.error()
-            if isinstance(first, Refusal)
-            else ProtocolError(f"{plural(len(answer.results), 'result')} came")
-        )
-    return answer.results
+    results = answer.results
+    if count is not None and len(results) != count:
+        first = results[0]
+        raise (first.error() if isinstance(first, Refusal) else ProtocolError(f"{plural(len(results), 'result')} came"))
+    return results
 
 
 def body_moved_error() -> BodyGone:
@@ -190,6 +188,9 @@ def request_for(calls: Sequence[Call[R]]) -> tuple[RequestFactory, Sequence[Larg
 
     A factory is needed because the number of a request is assigned only when it is first sent.
     """
+    if len(calls) == 1 and not calls[0].has_large:  # the usual case
+        single = cast("tuple[AnyCommand]", (calls[0].command,))
+        return lambda number, answered: Request(number, single, answered), ()
     uploads: list[LargeBody] = []
     commands = _commands(calls, uploads)
     return lambda number, answered: Request(number, commands, answered), uploads

@@ -179,8 +179,13 @@ class EntryRow(Struct, frozen=True, array_like=True, gc=False):
     @property
     def held(self) -> tuple[BodyRef, ...]:
         """The digest and size of each body that the manager stores for this entry."""
-        sides = (self.before, self.after)
-        return tuple((side.digest, side.size or 0) for side in sides if side and side.held)
+        before, after = self.before, self.after
+        held: tuple[BodyRef, ...] = ()
+        if before is not None and before.held:
+            held = ((before.digest, before.size or 0),)
+        if after is not None and after.held:
+            held += ((after.digest, after.size or 0),)
+        return held
 
     @property
     def tier(self) -> Tier:

@@ -116,6 +116,8 @@ def bind(action: Action, given: Mapping[str, ArgumentValue]) -> dict[str, Argume
     value of the wrong type or out of bounds, a required parameter without a value, and for values that are too long
     together, because a plan has to fit into one reply.
     """
+    if not given and not action.arguments:
+        return {}
     known = {argument.name for argument in action.arguments}
     if unknown := sorted(set(given) - known):
         raise InvalidArgument(
@@ -144,6 +146,8 @@ def render(template: str, arguments: Mapping[str, ArgumentValue]) -> str:
     Unlike `str.format` it reaches no attributes, leaves unknown names and other braces as they are, and does not
     replace placeholders inside the values that it inserts. Raise `InvalidArgument` if the result is too long.
     """
+    if "{" not in template and len(template) <= limits.TEXT_CHARS_MAX:
+        return template
     parts: list[str] = []
     end = 0
     for match in _PLACEHOLDER.finditer(template):

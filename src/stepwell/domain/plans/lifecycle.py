@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import product
+from typing import Final, NamedTuple
 
 from stepwell.domain.plans.model import Phase, PlanState, Position
 from stepwell.text import PlainEnum
@@ -58,6 +59,8 @@ START = Position(Phase.STRATEGIZE, _QUEUED)
 """The position of a new plan."""
 TERMINAL = frozenset({Position(phase, _CANCELLED) for phase in Phase} | {Position(Phase.APPLY, PlanState.APPLIED)})
 """The positions that a plan never leaves. An applied plan can still be rolled back, which does not move it."""
+TERMINAL_STATES = frozenset({at.state for at in TERMINAL})
+"""The states of these positions. No other position has one of them."""
 
 
 def _each_phase(verb: str, source: PlanState, target: PlanState) -> dict[tuple[PlanEvent, Position], Position]:
@@ -101,3 +104,34 @@ changes.
 
 LEGAL: Table = {**PROGRESS, **RETRY, **REVERSION, **ROLLBACK}
 """All four tables as one."""
+
+
+class Step(NamedTuple):
+    """The effect of an event at a position: the entry of `LEGAL`, and what follows from it for the plan."""
+
+    phase: Phase
+    state: PlanState
+    phase_name: str
+    """The key of the phase in a plan's times."""
+    is_new_attempt: bool
+    is_reversion: bool
+    is_executed_again: bool
+    """True if the plan is going to execute again, so that its children have to be merged again."""
+
+
+def _step(event: PlanEvent, at: Position, target: Position) -> Step:
+    """Return an entry of `LEGAL` as a step."""
+    is_new_attempt = (event, at) in RETRY or (event, at) in REVERSION
+    is_executed_again = is_new_attempt and (at.phase is Phase.EXECUTE or target.phase is Phase.STRATEGIZE)
+    return Step(*target, str(target.phase), is_new_attempt, (event, at) in REVERSION, is_executed_again)
+
+
+STEPS: Final[Mapping[tuple[PlanEvent, Phase, PlanState], Step]] = {
+    (event, at.phase, at.state): _step(event, at, target) for (event, at), target in LEGAL.items()
+}
+"""`LEGAL` by event, phase and state: a transition finds all that it needs in one lookup."""
+
+STARTS: Final = {phase: PlanEvent(f"start_{phase}") for phase in Phase}
+COMPLETES: Final = {phase: PlanEvent(f"complete_{phase}") for phase in Phase}
+FAILS: Final = {phase: PlanEvent(f"fail_{phase}") for phase in Phase}
+"""The events that start, complete and fail each phase."""

@@ -17,7 +17,7 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta, Struct
 
 from stepwell import limits
-from stepwell.domain.bounded_types import Identifier, Label, ProjectName, Text
+from stepwell.domain.bounded_types import Identifier, Label, ProjectName, Text, is_project
 from stepwell.domain.checks import check, checked, require_instance
 from stepwell.domain.plans.conflicts import Merge, MergeConflict
 from stepwell.domain.plans.validations import Validation, ValidationResult
@@ -174,7 +174,20 @@ class ProjectLink(Struct, frozen=True):
     read_only: bool = False
 
     def __post_init__(self) -> None:
-        check(self)
+        if not self._is_usual:
+            check(self)
+
+    @property
+    def _is_usual(self) -> bool:
+        """True if `check` would pass for certain. Each plan in a reply has links, and most of them are usual."""
+        project: object = self.project
+        return (
+            type(project) is str
+            and len(project) <= limits.PROJECT_CHARS_MAX
+            and is_project(project)
+            and self.alias is None
+            and type(self.read_only) is bool
+        )
 
 
 class Invariant(Struct, frozen=True, array_like=True):
@@ -412,7 +425,7 @@ class Plan(Struct, frozen=True, array_like=True):
 
     @property
     def projects(self) -> tuple[str, ...]:
-        return tuple(link.project for link in self.project_links)
+        return tuple([link.project for link in self.project_links])
 
 
 class Decision(Struct, frozen=True, array_like=True):

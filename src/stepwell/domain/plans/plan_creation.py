@@ -7,17 +7,20 @@ bounds, arguments and inheritance are checked in one place.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain.plans.actions import bind, render, usable_action
 from stepwell.domain.plans.lifecycle import START
-from stepwell.domain.plans.model import ArgumentValue, Invariant, PhaseTimes, Plan, ProjectLink
+from stepwell.domain.plans.model import Action, ArgumentValue, Invariant, PhaseTimes, Plan, ProjectLink
 from stepwell.domain.plans.validations import Validation, join_validations
 from stepwell.domain.state import State
 from stepwell.domain.verdict import AnyChange, Origin, RowChanged
 from stepwell.errors import AlreadyExists, Busy, InvalidArgument
+
+_FIRST_PHASE: Final = str(START.phase)
 
 
 def new_plan(
@@ -40,8 +43,9 @@ def new_plan(
     state and uses. Raise `OutOfScope`, `AlreadyExists`, `Busy`, `ActionUnavailable`, `NotFound` or `InvalidArgument` if
     the plan cannot be created.
     """
-    origin.require(link.project for link in links)
-    if len({link.project for link in links}) < len(links):
+    projects = [link.project for link in links]
+    origin.require(projects)
+    if len(links) > 1 and len(set(projects)) < len(links):
         raise InvalidArgument("a project is named twice")
     if state.plans.get(plan_id):
         raise AlreadyExists(f"plan {plan_id!r} exists already", plan_id=plan_id)
@@ -59,11 +63,7 @@ def new_plan(
         definition_of_done=render(action.definition_of_done, bound),
         arguments=bound,
         project_links=links,
-        invariants=(
-            *(parent.invariants if parent else ()),
-            *(Invariant(text, "action") for text in action.invariants),
-            *(Invariant(text, "plan") for text in invariants),
-        ),
+        invariants=_joined_invariants(parent, action, invariants),
         # A plan is read-only if its action, all of its projects or its parent are. It can then record no changes.
         read_only=action.read_only
         or all(link.read_only for link in links)
@@ -71,8 +71,20 @@ def new_plan(
         created_at_ms=origin.now_ms,
         phase=START.phase,
         state=START.state,
-        times={str(START.phase): PhaseTimes(queued_at_ms=origin.now_ms)},
+        times={_FIRST_PHASE: PhaseTimes(origin.now_ms)},
         validations=join_validations(action.validations, validations),
         retries_left=retries,
     )
     return (RowChanged(action, replace(action, uses=action.uses + 1)), RowChanged(None, plan)), plan
+
+
+def _joined_invariants(parent: Plan | None, action: Action, own: tuple[str, ...]) -> tuple[Invariant, ...]:
+    """Return the invariants of a new plan: those of its parent, of its action, and its own."""
+    inherited = parent.invariants if parent else ()
+    if not action.invariants and not own:  # as a rule
+        return inherited
+    return (
+        *inherited,
+        *[Invariant(text, "action") for text in action.invariants],
+        *[Invariant(text, "plan") for text in own],
+    )

@@ -34,7 +34,7 @@ from stepwell.domain.plans.commands import (
     UseAction,
 )
 from stepwell.domain.plans.decisions import supersede_decisions
-from stepwell.domain.plans.lifecycle import PlanEvent
+from stepwell.domain.plans.lifecycle import COMPLETES, FAILS, STARTS, PlanEvent
 from stepwell.domain.plans.merge import require_merged, require_resolved
 from stepwell.domain.plans.model import Phase, Plan
 from stepwell.domain.plans.plan_creation import new_plan
@@ -141,7 +141,7 @@ def start_phase(state: State, command: StartPhase, origin: Origin) -> Verdict:
     require_version(plan, command.expected_version)
     if plan.phase is not command.phase:
         # No plan can start another phase than its present one. This raises, and lists the legal events.
-        transition(plan, PlanEvent(f"start_{command.phase}"), origin.now_ms)
+        transition(plan, STARTS[command.phase], origin.now_ms)
     begun = start_under_lease(state, plan, origin, command.lease_ms)
     require_turn(state, plan)
     return plan_verdict(plan, begun)
@@ -157,7 +157,7 @@ def complete_phase(state: State, command: CompletePhase, origin: Origin) -> Verd
     if command.phase is Phase.APPLY:
         raise InvalidArgument("completing apply needs proof: use complete_apply(plan_id, proof=...)")
     plan = require_held_plan(state, command.plan_id, command.lease, command.expected_version, origin)
-    completed = transition(plan, PlanEvent(f"complete_{command.phase}"), origin.now_ms)
+    completed = transition(plan, COMPLETES[command.phase], origin.now_ms)
     if command.phase is Phase.EXECUTE:
         require_children_finished(state, plan)
         require_no_open_changeset(state, plan)
@@ -174,7 +174,7 @@ def fail_phase(state: State, command: FailPhase, origin: Origin) -> Verdict:
     `revert_plan` or `cancel_plan`, and with `fail_fast` its unfinished siblings are cancelled.
     """
     plan = require_held_plan(state, command.plan_id, command.lease, command.expected_version, origin)
-    failed = transition(plan, PlanEvent(f"fail_{command.phase}"), origin.now_ms, error=command.error)
+    failed = transition(plan, FAILS[command.phase], origin.now_ms, error=command.error)
     aborted = end_open_changesets(state, plan, ChangesetState.ABORTED, origin.now_ms)
     if not plan.retries_left or plan.attempt >= limits.ATTEMPTS_MAX:
         return plan_verdict(plan, failed, *aborted, *cancel_siblings(state, plan, origin))

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 from sortedcontainers import SortedList
 
-from stepwell.domain.plans.lifecycle import TERMINAL
+from stepwell.domain.plans.lifecycle import TERMINAL_STATES
 from stepwell.domain.plans.model import Plan
-from stepwell.domain.tables import Table
+from stepwell.domain.tables import SortedTable
 
 
-class PlanTable(Table[Plan]):
+class PlanTable(SortedTable[Plan]):
     """Plans by id and by tree, their leases by session and by expiry, and the roots that have ended by their end.
 
     Owned by the `State`. Deciders only read it; `swap` keeps all indexes in agreement with the rows.
@@ -31,21 +31,28 @@ class PlanTable(Table[Plan]):
     def swap(self, before: Plan | None, after: Plan | None) -> None:
         """Replace a plan by its successor, and update all indexes."""
         super().swap(before, after)
-        if before and after is None:
-            self._remove_from_tree(before)
-        if after and before is None:
+        old = new = None
+        if before is None:
+            assert after is not None, "one of them is there"
             self.by_root.setdefault(after.root_plan_id, set()).add(after.plan_id)
-        if before and (end := _end(before)):
-            self.by_end.remove(end)
-        if after and (end := _end(after)):
-            self.by_end.add(end)
-        old, new = before and before.lease, after and after.lease
-        if before and old:
+        else:
+            old = before.lease
+            if after is None:
+                self._remove_from_tree(before)
+            if end := _end(before):
+                self.by_end.remove(end)
+        if after is not None:
+            new = after.lease
+            if end := _end(after):
+                self.by_end.add(end)
+        if old is new:  # the usual case of a change that is no transition
+            return
+        if before is not None and old is not None:
             self.by_expiry.remove((old.expires_at_ms, before.plan_id))
             self.by_session[old.session_id].discard(before.plan_id)
             if not self.by_session[old.session_id]:
                 del self.by_session[old.session_id]
-        if after and new:
+        if after is not None and new is not None:
             self.by_expiry.add((new.expires_at_ms, after.plan_id))
             self.by_session.setdefault(new.session_id, set()).add(after.plan_id)
 
@@ -77,6 +84,6 @@ class PlanTable(Table[Plan]):
 
 def _end(plan: Plan) -> tuple[int, str] | None:
     """Return the key of an ended root in the index by end; None for any other plan."""
-    if plan.parent_plan_id is not None or plan.position not in TERMINAL:
+    if plan.state not in TERMINAL_STATES or plan.parent_plan_id is not None:
         return None
     return plan.ended_at_ms or 0, plan.plan_id

@@ -7,7 +7,6 @@ of the plan. Each list is applied as a whole or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
 
 from msgspec.structs import replace
@@ -16,8 +15,8 @@ from stepwell import limits
 from stepwell.domain.changesets.model import ChangesetState
 from stepwell.domain.changesets.rules import end_open_changesets
 from stepwell.domain.leases import find_plan, grant_lease, require_lease
-from stepwell.domain.plans.lifecycle import LEGAL, RETRY, REVERSION, TERMINAL, PlanEvent
-from stepwell.domain.plans.model import Lease, Phase, PhaseTimes, Plan, PlanFault, PlanState, Position
+from stepwell.domain.plans.lifecycle import FAILS, LEGAL, STARTS, STEPS, TERMINAL, PlanEvent
+from stepwell.domain.plans.model import Lease, PhaseTimes, Plan, PlanFault, PlanState
 from stepwell.domain.plans.plan_tree import children, descendants, is_finished
 from stepwell.domain.replies import PlanFound
 from stepwell.domain.state import State
@@ -44,8 +43,8 @@ def transition(
     appended to the plan's errors. Raise `PlanNotReady` if the event is not legal at the plan's position; the message
     lists the events that are.
     """
-    target = LEGAL.get((event, plan.position))
-    if target is None:
+    step = STEPS.get((event, plan.phase, plan.state))
+    if step is None:
         legal = sorted(str(each) for each, at in LEGAL if at == plan.position)
         raise PlanNotReady(
             f"{event} is not legal for plan {plan.plan_id!r}, which is {plan.position}; "
@@ -54,24 +53,25 @@ def transition(
             phase=str(plan.phase),
             state=str(plan.state),
         )
-    is_new_attempt = (event, plan.position) in RETRY or (event, plan.position) in REVERSION
-    # A merge belongs to one attempt at execute. If the plan is going to execute again, its children are merged again.
-    is_executed_again = is_new_attempt and (plan.phase is Phase.EXECUTE or target.phase is Phase.STRATEGIZE)
-    session_id = plan.lease.session_id if plan.lease else None
-    fault = PlanFault(now_ms, plan.phase, plan.attempt, error, session_id) if error is not None else None
+    errors = plan.errors
+    if error is not None:
+        session_id = plan.lease.session_id if plan.lease else None
+        errors = (*errors, PlanFault(now_ms, plan.phase, plan.attempt, error, session_id))
+    state, phase_name, is_again = step.state, step.phase_name, step.is_executed_again
     return replace(
         plan,
-        phase=target.phase,
-        state=target.state,
-        times=_with_phase_times(plan.times, target, now_ms),
+        phase=step.phase,
+        state=state,
+        times={**plan.times, phase_name: _phase_times(plan.times.get(phase_name), state, now_ms)},
         version=plan.version + 1,
-        attempt=plan.attempt + is_new_attempt,
+        attempt=plan.attempt + step.is_new_attempt,
         lease=lease,
         fence=lease.token if lease else plan.fence,
-        errors=(*plan.errors, fault) if fault else plan.errors,
-        reversion_count=plan.reversion_count + ((event, plan.position) in REVERSION),
-        merged=None if is_executed_again else plan.merged,
-        conflicts=() if is_executed_again else plan.conflicts,
+        errors=errors,
+        reversion_count=plan.reversion_count + step.is_reversion,
+        # A merge belongs to one attempt at execute.
+        merged=None if is_again else plan.merged,
+        conflicts=() if is_again else plan.conflicts,
     )
 
 
@@ -90,9 +90,7 @@ def plan_verdict(before: Plan, after: Plan, *others: AnyChange) -> Verdict:
 
 def start_under_lease(state: State, plan: Plan, origin: Origin, lease_ms: int) -> Plan:
     """Return the queued plan as processing, under a new lease of the caller."""
-    return transition(
-        plan, PlanEvent(f"start_{plan.phase}"), origin.now_ms, lease=grant_lease(state, plan, origin, lease_ms)
-    )
+    return transition(plan, STARTS[plan.phase], origin.now_ms, lease=grant_lease(state, plan, origin, lease_ms))
 
 
 def steps_to_execute(state: State, plan: Plan, origin: Origin, lease_ms: int) -> list[Plan]:
@@ -123,7 +121,7 @@ def lose_lease(state: State, plan: Plan, origin: Origin, why: str) -> list[AnyCh
     """
     event = PlanEvent.LOSE_LEASE
     if plan.attempt >= limits.ATTEMPTS_MAX:
-        event = PlanEvent(f"fail_{plan.phase}")
+        event = FAILS[plan.phase]
     after = transition(plan, event, origin.now_ms, error=f"lease lost: {why}")
     return [RowChanged(plan, after), *end_open_changesets(state, plan, ChangesetState.ABORTED, origin.now_ms)]
 
@@ -169,14 +167,14 @@ def cancel_siblings(state: State, plan: Plan, origin: Origin) -> list[AnyChange]
     ]
 
 
-def _with_phase_times(times: Mapping[str, PhaseTimes], target: Position, now_ms: int) -> dict[str, PhaseTimes]:
-    """Return the times with the target's phase stamped. Queueing a phase clears its earlier start and end."""
-    stamp = times.get(target.phase, PhaseTimes())
-    match target.state:
-        case PlanState.QUEUED:
-            stamp = PhaseTimes(queued_at_ms=now_ms)
-        case PlanState.PROCESSING:
-            stamp = replace(stamp, started_at_ms=stamp.started_at_ms or now_ms)
-        case _:
-            stamp = replace(stamp, ended_at_ms=now_ms)
-    return {**times, str(target.phase): stamp}
+_QUEUED, _PROCESSING = PlanState.QUEUED, PlanState.PROCESSING
+
+
+def _phase_times(known: PhaseTimes | None, state: PlanState, now_ms: int) -> PhaseTimes:
+    """Return the times of a phase that reaches a state. Queueing a phase clears its earlier start and end."""
+    if state is _QUEUED:
+        return PhaseTimes(now_ms)
+    known = known or PhaseTimes()
+    if state is _PROCESSING:
+        return PhaseTimes(known.queued_at_ms, known.started_at_ms or now_ms, known.ended_at_ms)
+    return PhaseTimes(known.queued_at_ms, known.started_at_ms, now_ms)

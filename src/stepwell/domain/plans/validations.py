@@ -117,6 +117,8 @@ class ValidationResult(Struct, frozen=True, array_like=True):
 def join_validations(declared: tuple[Validation, ...], added: tuple[Validation, ...]) -> tuple[Validation, ...]:
     """Return an action's validations followed by a plan's own. Raise `InvalidArgument` if two have the same name."""
     validations = (*declared, *added)
+    if not validations:  # as a rule
+        return ()
     names = Counter(each.name for each in validations)
     if twice := sorted(name for name, times in names.items() if times > 1):
         raise InvalidArgument(f"two validations are called {twice[0]!r}: give each a name of its own")

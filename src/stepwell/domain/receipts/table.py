@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from sortedcontainers import SortedDict
 
 from stepwell.domain.receipts.model import ReceiptRow
-from stepwell.domain.tables import Table
+from stepwell.domain.tables import SortedTable
 
 
-class ReceiptTable(Table[ReceiptRow]):
+class ReceiptTable(SortedTable[ReceiptRow]):
     """Receipts by id and by serial number, and the bytes of their bodies together. Owned by the `State`."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 from sortedcontainers import SortedDict, SortedList
 
-from stepwell.domain.tables import Table
+from stepwell.domain.tables import SortedTable
 from stepwell.domain.tasks.model import StrategyOffer, Task, TaskState, Worker
 
 
@@ -61,7 +61,7 @@ class _SessionQueues:
         self._sessions[to] = self._sessions.pop(turn)
 
 
-class TaskTable(Table[Task]):
+class TaskTable(SortedTable[Task]):
     """Tasks by id, with the queue and the indexes by worker, session, deadline and end.
 
     A task that is not queued and has not ended is leased to a worker: in `by_worker` if it is the worker's current
@@ -224,7 +224,7 @@ def _position(task: Task) -> tuple[TaskState, str | None, int | None]:
     return task.state, task.worker_id, task.due_at_ms
 
 
-class WorkerTable(Table[Worker]):
+class WorkerTable(SortedTable[Worker]):
     """Workers by id, and every strategy that a worker has offered since the manager started.
 
     An offer outlives its worker, so that a task submitted while a worker is being replaced is accepted and waits.

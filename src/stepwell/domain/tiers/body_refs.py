@@ -155,7 +155,7 @@ class BodyTable:
     def require_room(self, arriving: Sequence[BodyRef], limit: int, leaving: Sequence[BodyRef] = ()) -> None:
         """Raise `TierFull` if the bodies that arrive exceed `limit` bytes, after those that leave are gone."""
         new = {digest: size for digest, size in arriving if digest not in self}
-        if new and self.bytes - self.freed(leaving) + sum(new.values()) > limit:
+        if new and self.bytes + sum(new.values()) - (self.freed(leaving) if leaving else 0) > limit:
             raise TierFull(
                 f"bodies have no room left in their {limit} bytes: delete some, or raise bodies_bytes",
                 limit=limit,

@@ -32,11 +32,11 @@ from stepwell.errors import ProtocolError, StoreDamaged
 from stepwell.manager.check.body_check import BodyCheck
 from stepwell.protocol.codec import decode_from_manager, decode_results
 from stepwell.protocol.framing import HEADER
-from stepwell.storage import rows
+from stepwell.storage import log_view, rows
 from stepwell.storage.database import UNREADABLE
+from stepwell.storage.files.mark import Mark
 from stepwell.storage.load import TABLES, StoreContents, read_all, vanished
 from stepwell.storage.loss import find_mark, loss
-from stepwell.storage.mark import Mark
 from stepwell.storage.readonly import find_database, inspect, number_of, schema_of
 from stepwell.storage.schema import VERSION
 from stepwell.storage.table import CheckedTable, Value
@@ -171,6 +171,7 @@ class _Examination:
         if report.schema != VERSION:
             return report
         with self._check(Check.ROWS) as findings:
+            self._apply_log(findings)
             contents = read_all(self._db, findings.add)
         with self._check(Check.ROWS):
             report.counts = {table: number_of(self._db, f"SELECT count(*) FROM {table}") for table in TABLES}  # noqa: S608
@@ -218,6 +219,15 @@ class _Examination:
                 problem = f"cannot be compared with the mark: {error.message}"
             if problem:
                 findings.add(problem)
+
+    def _apply_log(self, findings: CheckFindings) -> None:
+        """Let the connection see the tables with the redo log applied, up to the first damaged record."""
+        try:
+            log_view.apply_log(self._db)
+        except StoreDamaged as error:
+            findings.add(error.message)
+        except UNREADABLE as error:
+            findings.add(f"table redo_log cannot be read: {error}")
 
     def _check_state(self, contents: StoreContents) -> State:
         """Restore a state from the rows, as a manager would, and check its invariants.

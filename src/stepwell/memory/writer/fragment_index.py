@@ -26,7 +26,7 @@ from typing import Final
 from stepwell import limits
 from stepwell.domain.tiers.fast_path import StoreRun
 from stepwell.domain.tiers.model import HOT, FragmentRow
-from stepwell.domain.tiers.table import FragmentTable, Key
+from stepwell.domain.tiers.table import FragmentEntry, FragmentTable, Key
 from stepwell.domain.verdict import AnyChange
 from stepwell.memory.writer.body_store import BodyStore
 from stepwell.memory.writer.index_cells import IndexCells
@@ -88,9 +88,11 @@ class FragmentIndex:
         self._changed: dict[Key, None] = {}
         # Projects with fragments that idle moments have not come to, each with the serial before the first of them.
         self._unfilled: dict[str, int] = {}
+        self._listed_to: str | None = None  # the last project that was put there after the opening; None: all were
         self._retired: list[MemorySegment] = []
         self._renew_at_ns = 0
-        self.is_disabled = False  # by the settings, or because there is no memory or no file for it
+        self._open_at_s = 0.0  # after there was no memory for it
+        self.is_disabled = False  # by the settings
 
     def __bool__(self) -> bool:
         """True if the index is open, so that changes have to be noted."""
@@ -141,7 +143,8 @@ class FragmentIndex:
 
     def _note_created(self, row: FragmentRow) -> None:
         """Note that this fragment is new, and perhaps later ones of its project. They are entered in idle moments."""
-        self._unfilled.setdefault(row.project, row.serial - 1)
+        if self._slots is not None and not self._slots.is_full:
+            self._unfilled.setdefault(row.project, row.serial - 1)
 
     def note_read(self, row: FragmentRow, handle: Handle) -> None:
         """Note that a client has asked for a hot fragment, so that the next reader need not.
@@ -154,17 +157,30 @@ class FragmentIndex:
         if slot is None or self._handles[slot] is not handle:
             self._changed[row.project, row.fragment_id] = None
 
-    def publish(self, now_ms: int) -> None:
-        """Show readers the state after the commit of a turn, and let them read it for a while."""
+    def note_accesses(self, keys: Iterable[Key]) -> None:
+        """Let readers see that clients have accessed fragments, as they have reported it. No record changes."""
+        if self._slots is None:
+            return
+        for project, fragment_id in keys:
+            slot = self._places.get(project, _NO_SLOTS).get(fragment_id)
+            entry = self._fragments.find(project, fragment_id)
+            if slot is not None and entry is not None:
+                self._slots.write_accesses(slot, entry.access_count, entry.last_accessed_ms)
+
+    def publish(self, now_ms: int, *, is_active: bool = True) -> None:
+        """Show readers the state after the commit of a turn. If clients are active, let them read it for a while.
+
+        A client that reads sends a request now and then, so that no turn without one has to move the validity.
+        """
         slots = self._slots
         if slots is None:
-            if not self._changed or not self._open():
+            if not self._changed or time.monotonic() < self._open_at_s or not self._open():
                 return
             slots = self._slots
             assert slots is not None
         words = slots.words
         if self._changed or self._is_copied:
-            prepared = [(key, self._record(key)) for key in self._changed]
+            prepared = [(key, self._prepared(key)) for key in self._changed]
             self._changed.clear()
             sequence = words[SEQUENCE]
             words[SEQUENCE] = sequence + 1  # an exception below leaves it odd: no client reads what is half written
@@ -174,6 +190,8 @@ class FragmentIndex:
                 self._exchange_cells(words)
             words[SEQUENCE] = sequence + 2
         words[NOW_MS] = now_ms
+        if not is_active:
+            return
         now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         if now_ns >= self._renew_at_ns or not words[VALID_UNTIL]:
             self._renew(words, now_ns)
@@ -226,7 +244,7 @@ class FragmentIndex:
         self._slots = self._cells = self._successor = None
 
     def _open(self) -> bool:
-        """Create the segments. Without memory for them there is no index, and every read is a request."""
+        """Create the segments. Without memory for them there is no index for a while, and every read is a request."""
         with ExitStack() as undo:
             try:
                 slots = IndexSlots(self._new_segment((limits.INDEX_SLOTS_MAX + 1) * SLOT_BYTES))
@@ -236,30 +254,30 @@ class FragmentIndex:
                 slots.prepare()
                 cells.prepare()
             except (OSError, MemoryError):
-                self.is_disabled = True
                 self._changed.clear()
+                self._open_at_s = time.monotonic() + limits.BLOCKED_RETRY_SECONDS
                 return False
             undo.pop_all()
         self._slots, self._cells = slots, cells
         slots.words[CELLS] = cells.segment.number
-        self._unfilled = dict.fromkeys(self._fragments.projects_after(""), 0)
+        self._listed_to = ""
         return True
 
     def _new_segment(self, size: int) -> MemorySegment:
         return self._make_segment(next(self._bodies.numbers), size)
 
-    def _record(self, key: Key) -> tuple[Handle, bytes] | None:
-        """Return the place of a fragment's body and its record, or None if it cannot be in the index."""
+    def _prepared(self, key: Key) -> tuple[FragmentEntry, Handle, bytes] | None:
+        """Return a fragment, the place of its body and its record, or None if it cannot be in the index."""
         entry = self._fragments.find(*key)
         if entry is None or (row := entry.row).tier is not HOT:
             return None
         handle = self._bodies.handles[row.digest]
         if handle.packed_bytes or handle.segment not in self._bodies.arena.segments:
             return None  # it has just been promoted, and is raw and in memory in a moment
-        record = encode_record(IndexRecord(row, handle, entry.last_accessed_ms, entry.access_count))
-        return (handle, record) if len(record) <= CHAIN_SLOTS_MAX * PAYLOAD_BYTES else None
+        record = encode_record(IndexRecord(row, handle))
+        return (entry, handle, record) if len(record) <= CHAIN_SLOTS_MAX * PAYLOAD_BYTES else None
 
-    def _enter(self, slots: IndexSlots, key: Key, prepared: tuple[Handle, bytes] | None) -> None:
+    def _enter(self, slots: IndexSlots, key: Key, prepared: tuple[FragmentEntry, Handle, bytes] | None) -> None:
         """Write the record of a fragment, or remove the fragment from the index."""
         slot = self._places.get(key[0], _NO_SLOTS).get(key[1])
         if prepared is None:
@@ -269,8 +287,10 @@ class FragmentIndex:
         if slot is None:
             slot = self._add(slots, key)
         if slot is not None:
-            self._handles[slot], record = prepared
-            if not slots.write(slot, record):
+            entry, self._handles[slot], record = prepared
+            if slots.write(slot, record):
+                slots.write_accesses(slot, entry.access_count, entry.last_accessed_ms)
+            else:
                 self._remove(slots, key, slot)
 
     def _add(self, slots: IndexSlots, key: Key) -> int | None:
@@ -312,7 +332,12 @@ class FragmentIndex:
     def _fill(self) -> bool:
         """Enter some fragments that no client has asked for. Return True if there were any to look at."""
         assert self._slots is not None
-        if not self._unfilled or self._slots.is_full:
+        if self._slots.is_full:
+            self._unfilled.clear()
+            return False
+        if self._listed_to is not None:
+            return self._list_projects(self._listed_to)
+        if not self._unfilled:
             return False
         project, serial = next(iter(self._unfilled.items()))
         entries = [*islice(self._fragments.created_after(project, serial), limits.INDEX_ROWS_PER_SLICE)]
@@ -324,6 +349,13 @@ class FragmentIndex:
         for entry in entries:
             if entry.row.tier is HOT and entry.row.fragment_id not in places:
                 self._changed[project, entry.row.fragment_id] = None
+        return True
+
+    def _list_projects(self, after: str) -> bool:
+        """Note some of the projects that had fragments when the index was opened."""
+        found = [*islice(self._fragments.projects_after(after), limits.INDEX_ROWS_PER_SLICE)]
+        self._unfilled.update(dict.fromkeys(found, 0))
+        self._listed_to = found[-1] if found else None
         return True
 
     # Growth.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from stepwell import limits
 from stepwell.memory.writer.segments import MemorySegment
 from stepwell.protocol.fragment_index import (
+    ACCESS_COUNT,
+    ACCESSED_MS,
     LENGTH,
     NEXT,
     PAYLOAD,
@@ -84,6 +86,12 @@ class IndexSlots:
             offset = at * WORD_BYTES + PAYLOAD
             self._view[offset : offset + len(part)] = part
         return True
+
+    def write_accesses(self, slot: int, count: int, accessed_ms: int) -> None:
+        """Write what is known of the accesses to a fragment. Readers see the two numbers at any time."""
+        at = slot * SLOT_WORDS
+        self.words[at + ACCESS_COUNT] = count
+        self.words[at + ACCESSED_MS] = accessed_ms
 
     @property
     def is_full(self) -> bool:

@@ -15,7 +15,7 @@ import stepwell as sw
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.memory.compression import Compressor
 from stepwell.protocol.handles import IN_STORE, Handle
-from stepwell.storage.directory import DATABASE
+from stepwell.storage.files.directory import DATABASE
 from tests.support.client.sessions import in_threads
 from tests.support.data_directories import alter, serving
 from tests.support.memory.bodies import compressible, noise

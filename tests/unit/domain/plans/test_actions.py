@@ -1,12 +1,18 @@
 """One name, one action; arguments are checked once, when the action is used."""
 
+from collections.abc import Callable
+from typing import cast
+
 import pytest
-from msgspec.structs import replace
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import force_setattr, replace
 
 from stepwell import limits
+from stepwell.domain.checks import check
 from stepwell.domain.plans.actions import render
 from stepwell.domain.plans.commands import ArchiveAction, CreateAction, GetAction, ListActions, UseAction
-from stepwell.domain.plans.model import ActionState, Argument, ArgumentType, ArgumentValue
+from stepwell.domain.plans.model import ActionState, Argument, ArgumentType, ArgumentValue, ProjectLink
 from stepwell.errors import ActionUnavailable, AlreadyExists, Busy, InvalidArgument, NotFound
 from tests.support.domain.world import LINKS, NOON_MS, World
 
@@ -301,3 +307,30 @@ class TestRender:
         """However small the template is."""
         with pytest.raises(InvalidArgument, match="rendered text has 64,001 characters, at most 64,000"):
             render("{a}", {"a": "x" * 64_001})
+
+
+PROJECTS = st.one_of(
+    st.text(max_size=6),
+    st.text(alphabet="ab/.-_ \n", max_size=8),
+    st.integers(limits.PROJECT_CHARS_MAX - 1, limits.PROJECT_CHARS_MAX + 1).map("p".__mul__),
+    st.sampled_from([None, 1, b"p"]),
+)
+
+
+@given(PROJECTS, st.sampled_from([None, "a", "a b", 1]), st.sampled_from([False, True, 0, None]))
+def test_usual_links_are_checked_like_all_others(project: object, alias: object, read_only: object) -> None:
+    """A usual link takes a shorter way through its checks. It refuses what they refuse, and nothing else."""
+    link = ProjectLink("p")
+    for name, value in (("project", project), ("alias", alias), ("read_only", read_only)):
+        force_setattr(link, name, value)
+    refused = False
+    try:
+        check(link)
+    except InvalidArgument:
+        refused = True
+    make = cast("Callable[..., ProjectLink]", ProjectLink)
+    if not refused:
+        assert make(project, alias, read_only) == link
+        return
+    with pytest.raises(InvalidArgument):
+        make(project, alias, read_only)

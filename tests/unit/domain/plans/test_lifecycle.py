@@ -29,7 +29,9 @@ from stepwell.domain.plans.lifecycle import (
     REVERSION,
     ROLLBACK,
     START,
+    STEPS,
     TERMINAL,
+    TERMINAL_STATES,
     PlanEvent,
 )
 from stepwell.domain.plans.model import Phase, PlanState, Position
@@ -129,6 +131,17 @@ def test_four_tables_are_separate() -> None:
     assert len(LEGAL) == sum(map(len, tables))
 
 
+def test_steps_say_what_the_tables_say() -> None:
+    """A transition looks at the steps alone. An apply that begins anew keeps the merge that it applies."""
+    assert {(event, Position(phase, state)) for event, phase, state in STEPS} == set(LEGAL)
+    for (event, phase, state), step in STEPS.items():
+        at = (event, Position(phase, state))
+        assert (step.phase, step.state) == LEGAL[at]
+        assert (step.is_new_attempt, step.is_reversion) == (at in {**RETRY, **REVERSION}, at in REVERSION)
+        assert step.phase_name == step.phase.value
+        assert step.is_executed_again == (step.is_new_attempt and step.phase is not Phase.APPLY)
+
+
 def test_every_event_is_legal_somewhere() -> None:
     """An event that never happens would be a mistake in a table; each has its command."""
     assert {event for event, _ in LEGAL} == set(PlanEvent)
@@ -144,6 +157,7 @@ def test_only_terminal_positions_are_dead_ends() -> None:
     """There is a way out of everything else: an errored plan too. Undoing is none: a plan that is over stays over."""
     leading_out = {source for table in (PROGRESS, RETRY, REVERSION) for _, source in table}
     assert set(POSITIONS) - leading_out == TERMINAL
+    assert {at for at in POSITIONS if at.state in TERMINAL_STATES} == TERMINAL
     assert all(source == target for (_, source), target in ROLLBACK.items())
     assert {source for _, source in ROLLBACK} <= TERMINAL
 

@@ -13,8 +13,8 @@ from stepwell.domain.tiers.model import Tier
 from stepwell.errors import Busy, InvalidArgument
 from stepwell.manager.check.doctor import Check, CheckReport, examine
 from stepwell.storage import readonly
-from stepwell.storage.directory import DATABASE, LOCK
-from stepwell.storage.mark import MARK
+from stepwell.storage.files.directory import DATABASE, LOCK
+from stepwell.storage.files.mark import MARK
 from stepwell.storage.schema import VERSION
 from tests.support.data_directories import alter, everything_in, killed_manager_directory, serving
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from stepwell.boot import boot_id
 from stepwell.errors import StoreDamaged
 from stepwell.storage.database import open_read_only_guard, open_to_write
-from stepwell.storage.directory import DataDirectory
+from stepwell.storage.files.directory import DataDirectory
+from stepwell.storage.files.mark import Mark, MarkFile
+from stepwell.storage.files.validity import ValidityFile
 from stepwell.storage.loss import find_mark
-from stepwell.storage.mark import Mark, MarkFile
 from stepwell.storage.sql import Database
-from stepwell.storage.validity import ValidityFile
 
 
 class StoreFiles:

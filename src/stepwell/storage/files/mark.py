@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from stepwell import limits
 from stepwell.errors import StoreDamaged
-from stepwell.storage.private_files import open_private, sync_directory
+from stepwell.storage.files.private_files import open_private, sync_directory
 
 MARK: Final = "stepwell.mark"
 _NEW: Final = f"{MARK}.new"

@@ -20,9 +20,9 @@ from typing import Final
 
 from stepwell import limits
 from stepwell.errors import StartFailed
-from stepwell.storage.mark import MARK
-from stepwell.storage.private_files import open_private, require_private_database, sync_directory
-from stepwell.storage.validity import VALIDITY
+from stepwell.storage.files.mark import MARK
+from stepwell.storage.files.private_files import open_private, require_private_database, sync_directory
+from stepwell.storage.files.validity import VALIDITY
 from stepwell.text import quoted
 
 DATABASE: Final = "stepwell.sqlite"
