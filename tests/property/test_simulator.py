@@ -4,16 +4,20 @@ import random
 
 import pytest
 
+from stepwell.storage.schema import migrate
+from stepwell.storage.table import add_checksum_function
 from tests.simulator.bugs.registry import BUGS
 from tests.simulator.disk import SECTOR_BYTES, SimulatedDatabase, SimulatedDisk
 from tests.simulator.run import run, run_seed
 from tests.simulator.settings import FaultKind, settings_of
 from tests.simulator.shrink import regressions, shrunk
+from tests.simulator.store_files import DATABASE, create_tables
 from tests.simulator.workloads import WORKLOADS
 from tests.support.processes import in_forked_child
 
 FOUND_SOON = "reply-before-commit"
 SEEDS_MAX = 200
+VERSIONS = ("PRAGMA application_id", "PRAGMA user_version")
 
 
 @pytest.mark.parametrize("seed", [5, 11, 23])
@@ -50,6 +54,17 @@ def find_and_shrink() -> None:
     assert result.violation is not None
     assert (smaller.clients, smaller.operations) <= (settings.clients, settings.operations)
     assert run(smaller).violation is None
+
+
+def test_tables_that_are_created_at_once() -> None:
+    """They are those that the migrations leave, under the same version."""
+    migrated, created = (SimulatedDatabase(SimulatedDisk(), DATABASE) for _ in range(2))
+    add_checksum_function(migrated)
+    assert migrate(migrated) == create_tables(created) == 0
+    for query in ("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name", *VERSIONS):
+        found = created.execute(query).fetchall()
+        assert found == migrated.execute(query).fetchall()
+        assert found
 
 
 @pytest.mark.parametrize("name", regressions())

@@ -10,9 +10,8 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from unittest import mock
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 _TICK_S = 1e-6
 _START_NS = 1_700_000_000_000_000_000
@@ -51,12 +50,29 @@ class SimulatedClock:
         self._offset_ns += int(seconds * 1e9)
 
 
+Replacement = tuple[object, str, object]
+"""The owner of an attribute, its name and its value for a while."""
+
+
 @contextmanager
-def replaced(clock: SimulatedClock, generator: random.Random) -> Iterator[None]:
+def replaced(replacements: Sequence[Replacement]) -> Iterator[None]:
+    """Replace attributes for the length of the block, as `mock.patch.object` does at ten times the cost."""
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in replacements]
+    try:
+        for owner, name, value in replacements:
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
+
+
+@contextmanager
+def simulated_time(clock: SimulatedClock, generator: random.Random) -> Iterator[None]:
     """Replace time and randomness of this process by simulated ones, for the length of the block."""
     state = random.getstate()
     random.seed(generator.getrandbits(64))
-    functions: list[tuple[object, str, object]] = [
+    functions: list[Replacement] = [
         (time, "monotonic", clock.monotonic),
         (time, "perf_counter", clock.monotonic),
         (time, "thread_time", clock.monotonic),
@@ -69,9 +85,7 @@ def replaced(clock: SimulatedClock, generator: random.Random) -> Iterator[None]:
         (secrets, "token_bytes", generator.randbytes),
     ]
     try:
-        with ExitStack() as stack:
-            for owner, name, function in functions:
-                stack.enter_context(mock.patch.object(owner, name, function))
+        with replaced(functions):
             yield
     finally:
         random.setstate(state)

@@ -53,8 +53,12 @@ class SimulatedFile:
         self.pending.append((size, None))
 
     def flush(self) -> None:
+        flushed = self.flushed
         for offset, data in self.pending:
-            _apply(self.flushed, offset, data)
+            if data is not None and offset <= len(flushed):
+                flushed[offset : offset + len(data)] = data
+            else:
+                _apply(flushed, offset, data)
         self.pending.clear()
 
     def lose_power(self, generator: random.Random) -> None:
@@ -201,18 +205,29 @@ class _OpenFile:
     def _is_dead(self) -> bool:
         return self._generation != self._disk.generation
 
-    def xRead(self, amount: int, offset: int) -> bytes:  # noqa: N802
-        return bytes(self._file.content[offset : offset + amount])
+    def xRead(self, amount: int, offset: int) -> bytearray:  # noqa: N802
+        return self._file.content[offset : offset + amount]
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
-        if not self._is_dead:
+        disk, file = self._disk, self._file
+        if self._generation != disk.generation:
+            return
+        size = len(file.content)
+        end = offset + len(data)
+        if disk.fails_at is not None or disk.is_full:
             try:
-                self._disk.check(grows=offset + len(data) > len(self._file.content))
+                disk.check(grows=end > size)
             except DiskFullError as error:
                 raise apsw.FullError(str(error)) from error
             except OSError as error:
                 raise apsw.IOError(str(error)) from error
-            self._file.write(offset, bytes(data))
+        else:
+            disk.on_call()
+        if offset <= size:
+            file.content[offset:end] = data
+            file.pending.append((offset, data))
+        else:
+            file.write(offset, data)
 
     def xTruncate(self, size: int) -> None:  # noqa: N802
         if not self._is_dead:

@@ -3,47 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextvars import Context
 from typing import Any, Protocol, TypeVarTuple, Unpack
 
+from tests.simulator.clock import SimulatedClock
 from tests.simulator.network import SimulatedSocket
 
 Ts = TypeVarTuple("Ts")
+
+_RESOLUTION_S = 1e-9
 
 
 class Machine(Protocol):
     """The machine, as far as an event loop waits for it."""
 
-    def now_s(self) -> float: ...
+    @property
+    def clock(self) -> SimulatedClock: ...
     def wait(self, timeout_s: float | None, is_ready: Callable[[], bool]) -> None: ...
 
 
-class _Selector:
-    """The place where the event loop waits: the machine runs until a socket is ready or a timer is due."""
-
-    def __init__(self, loop: SimulatedEventLoop) -> None:
-        self._loop = loop
-
-    def select(self, timeout: float | None) -> list[tuple[Callable[[], object], None]]:
-        return self._loop.wait(timeout)
-
-    def get_map(self) -> Mapping[object, object]:
-        return {}
-
-    def close(self) -> None:
-        """Do nothing: there is no descriptor."""
-
-
 class SimulatedEventLoop(asyncio.BaseEventLoop):
-    """Runs the tasks of all simulated processes. Callbacks run in the order in which they became ready."""
+    """Runs the tasks of all simulated processes. Callbacks run in the order in which they became ready.
+
+    `_run_once` and `call_soon` do what those of asyncio do, without what only a loop with threads, real descriptors and
+    a debug mode needs.
+    """
 
     _ready: deque[asyncio.Handle]  # the callbacks of asyncio that are to run next
+    _scheduled: list[asyncio.TimerHandle]  # a heap
+    _stopping: bool
 
     def __init__(self, machine: Machine) -> None:
         super().__init__()
         self._machine = machine
-        self._selector = _Selector(self)
+        self._clock = machine.clock
         self._readers: dict[int, tuple[SimulatedSocket, Callable[[], object]]] = {}
         self._writers: dict[int, tuple[SimulatedSocket, Callable[[], object]]] = {}
         self._marked: dict[int, None] = {}
@@ -58,33 +54,62 @@ class SimulatedEventLoop(asyncio.BaseEventLoop):
             loop.defects.append(f"{context['message']}: {context.get('exception')!r}")
 
     def time(self) -> float:
-        return self._machine.now_s()
+        return self._clock.now_s
 
     def mark(self, fd: int) -> None:
         """Note that a socket may be ready."""
         self._marked[fd] = None
 
-    def wait(self, timeout_s: float | None) -> list[tuple[Callable[[], object], None]]:
+    def call_soon(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def _run_once(self) -> None:
+        """Let the machine go on, and run what is ready then."""
+        ready, scheduled = self._ready, self._scheduled
+        while scheduled and scheduled[0]._cancelled:
+            heapq.heappop(scheduled)
+        if ready or self._stopping:
+            timeout_s: float | None = 0.0
+        else:
+            timeout_s = max(0.0, scheduled[0].when() - self._clock.now_s) if scheduled else None
         self._machine.wait(timeout_s, self._is_ready)
-        return [(callback, None) for fd in [*self._marked] for callback in self._callbacks_of(fd)]
+        if self._marked:
+            for fd in [*self._marked]:
+                for callback in self._callbacks_of(fd):
+                    self.call_soon(callback)
+        end_s = self._clock.now_s + _RESOLUTION_S
+        while scheduled and scheduled[0].when() < end_s:
+            ready.append(heapq.heappop(scheduled))
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
 
     def _is_ready(self) -> bool:
         """Return True if a task can run: a fault has woken one, or a socket is ready."""
-        return bool(self._ready) or any(self._callbacks_of(fd) for fd in [*self._marked])
+        if self._ready:
+            return True
+        for fd in [*self._marked]:  # noqa: SIM110 - a generator costs more than the loop, and this is asked at each step
+            if self._callbacks_of(fd):
+                return True
+        return False
 
     def _callbacks_of(self, fd: int) -> list[Callable[[], object]]:
         """Return the callbacks of a marked socket; without any, it is not examined again before it is marked."""
-        reader, writer = self._readers.get(fd), self._writers.get(fd)
-        callbacks = [reader[1]] if reader is not None and reader[0].is_readable else []
-        if writer is not None and writer[0].is_writable:
+        callbacks: list[Callable[[], object]] = []
+        if (reader := self._readers.get(fd)) is not None:
+            incoming = reader[0].incoming
+            if incoming.arrived or incoming.is_eof:
+                callbacks.append(reader[1])
+        if (writer := self._writers.get(fd)) is not None and writer[0].is_writable:
             callbacks.append(writer[1])
         if not callbacks:
             del self._marked[fd]
         return callbacks
-
-    def _process_events(self, event_list: list[tuple[Callable[[], object], None]]) -> None:
-        for callback, _ in event_list:
-            self.call_soon(callback)
 
     def add_reader(self, fd: Any, callback: Callable[[Unpack[Ts]], Any], *args: *Ts) -> None:  # noqa: ANN401
         assert not args

@@ -26,6 +26,8 @@ class FaultPlan:
         self.on_kill_worker: Callable[[], None] = lambda: None
         self.on_power_loss: Callable[[], None] = lambda: None
         self.happened: list[FaultKind] = []
+        self.is_any_left = False  # faults are still to come
+        self.has_frozen = False  # a pipe was frozen, and may be so still
 
     def schedule(self, seconds: float, steps: int) -> None:
         """Draw the faults, each from the next `seconds` or from the first `steps`; more early ones, for short runs."""
@@ -39,6 +41,7 @@ class FaultPlan:
                 self._due.append((now_s + seconds * generator.random() ** 3, kind))
         self._due.sort()
         self._due_at_step.sort()
+        self.is_any_left = bool(self._due or self._due_at_step)
 
     def moments(self) -> list[float]:
         return [self._due[0][0]] if self._due else []
@@ -53,12 +56,14 @@ class FaultPlan:
         self._machine.manager.loses_power = False
         for pipe in self._machine.network.news:
             pipe.frozen_until_s = 0.0
+        self.is_any_left = self.has_frozen = False
 
     def apply_due(self) -> None:
         while self._due and self._due[0][0] <= self._machine.clock.now_s:
             self._apply(self._due.pop(0)[1])
         while self._due_at_step and self._due_at_step[0][0] <= self._machine.steps:
             self._apply(self._due_at_step.pop(0)[1])
+        self.is_any_left = bool(self._due or self._due_at_step)
 
     def _apply(self, kind: FaultKind) -> None:
         machine, generator = self._machine, self._machine.random
@@ -78,6 +83,7 @@ class FaultPlan:
             case FaultKind.FREEZE_PIPE:
                 if machine.network.news:
                     pipe = generator.choice([*machine.network.news])
+                    self.has_frozen = True
                     pipe.frozen_until_s = machine.clock.now_s + generator.choice((0.1, 5.0, 60.0, 100.0))
             case FaultKind.PAUSE_MACHINE:
                 machine.clock.now_s += generator.choice((0.3, 2.0))

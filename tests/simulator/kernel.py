@@ -6,15 +6,12 @@ from __future__ import annotations
 
 import os
 import random
-import select
 from collections.abc import Callable, Iterable
 
 from stepwell.transport.address import Credentials
 from stepwell.transport.kernel import DescriptorBounds, Kernel, Poller
 from stepwell.transport.stream_socket import StreamSocket
-from tests.simulator.network import SimulatedListener, SimulatedSocket
-
-READ, WRITE = select.EPOLLIN, select.EPOLLOUT
+from tests.simulator.network import READ, SimulatedListener, SimulatedSocket
 
 
 class ManagerWaits(BaseException):
@@ -24,7 +21,8 @@ class ManagerWaits(BaseException):
 class SimulatedPoller:
     """The descriptors of one manager. `wake_at_s` is when the manager wants to be woken at the latest.
 
-    It cannot sleep: a poll that would wait raises `ManagerWaits`. Descriptors that may be ready are in `_marked`.
+    It cannot sleep: a poll that would wait raises `ManagerWaits`. Descriptors that may be ready are in `_marked`. Only
+    the manager's own calls end a readiness, so that it is not examined again while `_is_known_ready`.
     """
 
     def __init__(self, generator: random.Random, now_s: Callable[[], float], on_call: Callable[[], None]) -> None:
@@ -36,6 +34,7 @@ class SimulatedPoller:
         self.sockets: dict[int, SimulatedSocket | SimulatedListener] = {}
         self.dead: set[int] = set()  # pidfds whose process has died
         self.wake_at_s = 0.0
+        self._is_known_ready = False
 
     def mark(self, fd: int) -> None:
         self._marked[fd] = None
@@ -43,7 +42,13 @@ class SimulatedPoller:
     @property
     def is_ready(self) -> bool:
         """True if a poll would return a descriptor."""
-        return any(self._events(fd) for fd in [*self._marked])
+        if self._is_known_ready:
+            return True
+        for fd in [*self._marked]:
+            if self._events(fd):
+                self._is_known_ready = True
+                return True
+        return False
 
     def register(self, fd: int, eventmask: int, /) -> None:
         if fd in self._interest:
@@ -52,16 +57,19 @@ class SimulatedPoller:
         self.mark(fd)
 
     def modify(self, fd: int, eventmask: int, /) -> None:
+        self._is_known_ready = False
         self._interest[fd] = eventmask
         self.mark(fd)
 
     def unregister(self, fd: int, /) -> None:
+        self._is_known_ready = False
         del self._interest[fd]
         self._marked.pop(fd, None)
         self.sockets.pop(fd, None)
 
     def poll(self, timeout: float, /) -> list[tuple[int, int]]:
         self._on_call()
+        self._is_known_ready = False
         ready = [(fd, events) for fd in [*self._marked] if (events := self._events(fd))]
         if len(ready) > 1:
             self._random.shuffle(ready)
@@ -73,22 +81,17 @@ class SimulatedPoller:
     def _events(self, fd: int) -> int:
         """Return the events of a descriptor; without any, it is not examined again before it is marked."""
         interest = self._interest.get(fd, 0)
-        events = 0
         if fd in self.dead:
             events = READ & interest
-        elif (found := self.sockets.get(fd)) is not None:
-            if found.is_readable:
-                events |= READ & interest
-            if isinstance(found, SimulatedSocket):
-                if found.is_writable:
-                    events |= WRITE & interest
-                if found.incoming.is_eof and found.outgoing.reader is None:
-                    events |= select.EPOLLHUP
+        else:
+            found = self.sockets.get(fd)
+            events = 0 if found is None else found.events(interest)
         if not events:
             self._marked.pop(fd, None)
         return events
 
     def close(self) -> None:
+        self._is_known_ready = False
         self._interest.clear()
         self._marked.clear()
 

@@ -35,6 +35,8 @@ class Machine:
     def __init__(self, settings: RunSettings) -> None:
         self.settings = settings
         self.random = random.Random(settings.seed)
+        self._random = self.random.random
+        self._eagerness = settings.eagerness
         self.clock = SimulatedClock()
         self._next_fd = FIRST_FD
         self.network = Network(self.new_fd)
@@ -71,7 +73,7 @@ class Machine:
         overlap in every way.
         """
         if timeout_s is not None and timeout_s <= 0:
-            if self.random.random() < self.settings.overlap:
+            if self._random() < self.settings.overlap:
                 self.step()
             return
         until_s = None if timeout_s is None else self.clock.now_s + timeout_s
@@ -84,13 +86,16 @@ class Machine:
         if self.is_stopped:
             return False
         self.steps += 1
-        self.faults.apply_due()
+        if self.faults.is_any_left:
+            self.faults.apply_due()
         now_s = self.clock.now_s
-        pipes = [pipe for pipe in self.network.news if pipe.frozen_until_s <= now_s]
-        weight = self.settings.eagerness if self.manager.is_due(now_s) else 0.0
+        pipes = [*self.network.news]
+        if self.faults.has_frozen:
+            pipes = [pipe for pipe in pipes if pipe.frozen_until_s <= now_s]
+        weight = self._eagerness if self.manager.is_due(now_s) else 0.0
         if not pipes and not weight:
             return False
-        choice = self.random.random() * (len(pipes) + weight)
+        choice = self._random() * (len(pipes) + weight)
         if choice < len(pipes):
             self._deliver(pipes[int(choice)])
         else:
@@ -99,7 +104,7 @@ class Machine:
 
     def _deliver(self, pipe: Pipe) -> None:
         size = len(pipe.underway)
-        if size > 1 and self.random.random() < self.settings.partial:
+        if size > 1 and self._random() < self.settings.partial:
             size = self.random.randrange(1, size)
         self.network.deliver(pipe, size)
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol, Self
+
+READ, WRITE, HANG_UP = select.EPOLLIN, select.EPOLLOUT, select.EPOLLHUP
 
 
 class Watcher(Protocol):
@@ -96,6 +99,18 @@ class SimulatedSocket:
     def is_writable(self) -> bool:
         return self.outgoing.room > 0 or self.incoming.is_eof
 
+    def events(self, interest: int) -> int:
+        """Return what a poller reports of this socket: of the interest what is true, and a hang-up in any case."""
+        incoming, outgoing = self.incoming, self.outgoing
+        is_eof = incoming.is_eof
+        events = READ if is_eof or incoming.arrived else 0
+        if interest & WRITE and self.is_writable:
+            events |= WRITE
+        events &= interest
+        if is_eof and outgoing.reader is None:
+            events |= HANG_UP
+        return events
+
     def mark(self) -> None:
         if self.watcher is not None:
             self.watcher.mark(self._fd)
@@ -103,10 +118,8 @@ class SimulatedSocket:
     def recv_into(self, buffer: bytearray | memoryview, /) -> int:
         if self.on_call is not None:
             self.on_call()
-        size = self._available(len(buffer))
         pipe = self.incoming
-        buffer[:size] = pipe.arrived[:size]
-        self._advance(size)
+        size = self._receive(buffer, len(buffer))
         while pipe.descriptors and pipe.descriptors[0][0] < pipe.position:  # no room was given for them: they are lost
             for descriptor in pipe.descriptors.popleft()[1]:
                 os.close(descriptor)
@@ -126,24 +139,27 @@ class SimulatedSocket:
                 ancillary.append((socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors.tobytes()))
             if pipe.descriptors:
                 limit = min(limit, pipe.descriptors[0][0] - pipe.position)
-        size = self._available(limit)
-        buffer[:size] = pipe.arrived[:size]
-        self._advance(size)
-        return size, ancillary, 0, None
+        return self._receive(buffer, limit), ancillary, 0, None
 
-    def _available(self, limit: int) -> int:
+    def _receive(self, buffer: bytearray | memoryview, limit: int) -> int:
+        """Take bytes that have arrived, and return their number: 0 at the end of the stream."""
         pipe = self.incoming
-        if not pipe.arrived and not pipe.is_eof:
+        arrived = pipe.arrived
+        size = len(arrived)
+        if not size and not pipe.is_eof:
             raise BlockingIOError(errno.EAGAIN, "nothing has arrived")
-        return min(limit, len(pipe.arrived))
-
-    def _advance(self, size: int) -> None:
-        pipe = self.incoming
-        was_full = pipe.room <= 0
-        del pipe.arrived[:size]
+        was_full = len(pipe.underway) + size >= pipe.capacity
+        if size <= limit:
+            buffer[:size] = arrived
+            arrived.clear()
+        else:
+            size = limit
+            buffer[:size] = arrived[:size]
+            del arrived[:size]
         pipe.position += size
         if was_full and pipe.writer is not None:
             pipe.writer.mark()
+        return size
 
     def send(self, data: bytes | bytearray | memoryview, /) -> int:
         if self.on_call is not None:
@@ -151,10 +167,13 @@ class SimulatedSocket:
         pipe = self.outgoing
         if pipe.reader is None:
             raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-        size = min(len(data), pipe.room)
+        size, room = len(data), pipe.capacity - len(pipe.underway) - len(pipe.arrived)
+        if size > room:
+            size = room
+            data = data[:room]
         if size <= 0:
             raise BlockingIOError(errno.EAGAIN, "the other end does not read")
-        pipe.underway += data[:size]
+        pipe.underway += data
         pipe.sent += size
         self._on_send(pipe)
         return size
@@ -219,7 +238,7 @@ class Network:
         return client
 
     def _note(self, pipe: Pipe) -> None:
-        if pipe.has_news:
+        if pipe.underway or pipe.has_news:
             self.news[pipe] = None
 
     def deliver(self, pipe: Pipe, size: int) -> None:
@@ -228,14 +247,18 @@ class Network:
         if reader is None:
             pipe.discard()
             pipe.is_eof = True
-        elif pipe.underway:
+        elif size >= len(pipe.underway):
+            pipe.arrived += pipe.underway
+            pipe.underway.clear()
+        else:
             pipe.arrived += pipe.underway[:size]
             del pipe.underway[:size]
-        if pipe.is_closed and not pipe.underway:
+        is_over = not pipe.underway
+        if is_over and pipe.is_closed:
             pipe.is_eof = True
-        if reader is not None:
-            reader.mark()
-        if not pipe.has_news:
+        if reader is not None and reader.watcher is not None:
+            reader.watcher.mark(reader._fd)
+        if is_over:
             self.news.pop(pipe, None)
 
 
@@ -254,6 +277,9 @@ class SimulatedListener:
     @property
     def is_readable(self) -> bool:
         return bool(self._waiting)
+
+    def events(self, interest: int) -> int:
+        return READ & interest if self._waiting else 0
 
     def queue(self, accepted: SimulatedSocket) -> None:
         self._waiting.append(accepted)

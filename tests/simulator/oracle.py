@@ -223,8 +223,10 @@ class Oracle:
         if warm.entries > state.budget.warm_entries:
             raise Violation(f"warm has {warm.entries} entries of {state.budget.warm_entries}")
         for leased in (state.tasks.by_worker, state.tasks.prefetched):
-            self.holders.update({task.task_id: worker_id for worker_id, task in leased.items()})
-        self._check_leases()
+            if leased:
+                self.holders.update({task.task_id: worker_id for worker_id, task in leased.items()})
+        if self._overdue or state.plans.by_session:
+            self._check_leases()
         assert manager.loop is not None
         if manager.loop._evicted and FaultKind.FREEZE_PIPE not in self._machine.faults.happened:
             raise Violation("the manager has evicted a client that reads and sends")
@@ -250,7 +252,7 @@ class Oracle:
                 overdue["the process has died", session_id] = now_s
         for expires_at_ms, plan_id in plans.by_expiry.irange(None, (manager.requests.clock.now_ms(), "")):
             overdue["it has expired", (plan_id, expires_at_ms)] = now_s
-        for (why, what), since_s in (overdue | self._overdue).items():
+        for (why, what), since_s in self._overdue.items() if overdue else ():
             if (why, what) in overdue and now_s - since_s > OVERDUE_SECONDS_MAX:
                 raise Violation(f"a lease is kept although {why}: {what}")
         self._overdue = {place: self._overdue.get(place, now_s) for place in overdue}

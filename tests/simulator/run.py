@@ -8,8 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from unittest import mock
+from contextlib import contextmanager
 
 import apsw
 from msgspec import Struct
@@ -18,7 +17,7 @@ from stepwell import limits
 from stepwell.errors import StepwellError
 from stepwell.manager.state_owner import StateBroken
 from tests.simulator.client_process import ClientProcess
-from tests.simulator.clock import replaced
+from tests.simulator.clock import Replacement, replaced, simulated_time
 from tests.simulator.machine import Machine
 from tests.simulator.manager_process import ProcessKilled
 from tests.simulator.oracle import Oracle, Violation
@@ -72,7 +71,7 @@ def run(settings: RunSettings) -> Result:
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        with _limited(settings), replaced(machine.clock, machine.random):
+        with _limited(settings), simulated_time(machine.clock, machine.random):
             try:
                 digest = machine.loop.run_until_complete(_Run(machine, oracle).play())
                 if machine.loop.defects:
@@ -103,10 +102,8 @@ def run(settings: RunSettings) -> Result:
 @contextmanager
 def _limited(settings: RunSettings) -> Iterator[None]:
     """Set the limits of a run, and let faults of the disk pass without a message, for the length of the block."""
-    with ExitStack() as stack:
-        for name, value in _limits_of(settings).items():
-            stack.enter_context(mock.patch.object(limits, name, value))
-        stack.enter_context(mock.patch.object(sys, "unraisablehook", _ignore_faults))
+    functions: list[Replacement] = [(limits, name, value) for name, value in _limits_of(settings).items()]
+    with replaced((*functions, (sys, "unraisablehook", _ignore_faults))):
         yield
 
 

@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from functools import cache
+
 from stepwell.errors import StoreDamaged
 from stepwell.storage.database import configure_to_write, require_known_version
 from stepwell.storage.files.mark import Mark, parse_mark
 from stepwell.storage.files.store_files import StoreFiles
+from stepwell.storage.schema import APPLICATION_ID, VERSION, migrate
 from stepwell.storage.sql import Database
+from stepwell.storage.table import add_checksum_function
 from tests.simulator.disk import SimulatedDatabase, SimulatedDisk
 
 DIRECTORY = "/data"
 DATABASE = f"{DIRECTORY}/stepwell.sqlite"
 _MARK = f"{DIRECTORY}/stepwell.mark"
 _NEW_MARK = f"{_MARK}.new"
+
+
+@cache
+def _tables() -> tuple[str, ...]:
+    """Return the statements that create all tables as the migrations leave them."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        add_checksum_function(db)
+        migrate(db)
+        return tuple(sql for (sql,) in db.execute("SELECT sql FROM sqlite_master WHERE sql NOT NULL ORDER BY rowid"))
+
+
+def create_tables(connection: Database) -> int:
+    """Do for an empty database what `migrate` does, in an eighth of the time: no earlier version is made first."""
+    for statement in _tables():
+        connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+    return 0
 
 
 class SimulatedStoreFiles(StoreFiles):

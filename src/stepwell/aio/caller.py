@@ -65,13 +65,11 @@ class AsyncCaller:
 
     async def perform_each(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
         """Send several commands in one frame; return for each its result or error, and its revision."""
-        results = results_of(await self.channel.exchange(*request_for(calls)), len(calls))
-        return [await self._finish_or_retry(call, result) for call, result in zip(calls, results, strict=True)]
+        return await self._finish_all(calls, results_of(await self.channel.exchange(*request_for(calls)), len(calls)))
 
     async def perform_together(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
         """Send several commands as one transaction; return all results, or raise the refusal of the transaction."""
-        results = transaction_results(await self.channel.exchange(*transaction_for(calls)))
-        return [await self._finish_or_retry(call, result) for call, result in zip(calls, results, strict=True)]
+        return await self._finish_all(calls, transaction_results(await self.channel.exchange(*transaction_for(calls))))
 
     async def status(self) -> Status:
         """Return the status of the manager."""
@@ -87,22 +85,46 @@ class AsyncCaller:
                 return await self._finish(call, result)
         raise body_moved_error()
 
-    async def _finish_or_retry(self, call: Call[R], result: Result) -> tuple[R | StepwellError, int]:
-        """Return the result or the error of one command, and its revision; perform it again if its body was moved."""
-        if isinstance(result, Refusal):
-            return result.error(), result.revision
-        with suppress(BodyGone):
-            return await self._finish(call, result), result.revision
+    async def _finish_all(
+        self, calls: Sequence[Call[R]], results: Sequence[Result]
+    ) -> list[tuple[R | StepwellError, int]]:
+        """Return the result or the error of each command, and its revision; repeat a command whose body was moved.
+
+        A batch has many commands: only one that has to wait gets a coroutine.
+        """
+        outcomes: list[tuple[R | StepwellError, int]] = []
+        for call, result in zip(calls, results, strict=True):
+            outcome: R | StepwellError
+            try:
+                if isinstance(result, Refusal):
+                    outcome = result.error()
+                elif _needs_store(result):
+                    outcome = await self._finish(call, result)
+                else:
+                    outcome = call.finish(result)
+            except BodyGone:
+                outcome = await self._perform_again(call)
+            outcomes.append((outcome, result.revision))
+        return outcomes
+
+    async def _perform_again(self, call: Call[R]) -> R | StepwellError:
+        """Send one command of several again, alone, and return its result or its error."""
         try:
-            return await self._perform(call), result.revision
+            return await self._perform(call)
         except StepwellError as error:
-            return error, result.revision
+            return error
 
     async def _finish(self, call: Call[R], answer: CommandResult) -> R:
         """Finish a call: in the loop if its bodies are in shared memory, in a thread if one is in the database."""
-        if any(handle.segment == IN_STORE for handle in answer.handles.values()):
+        if _needs_store(answer):
             return await self.threads.run(partial(call.finish, answer))
         return call.finish(answer)
+
+
+def _needs_store(answer: CommandResult) -> bool:
+    """Return True if a body of an answer is in the database."""
+    handles = answer.handles
+    return bool(handles) and any(handle.segment == IN_STORE for handle in handles.values())
 
 
 def _text_bytes(arguments: Sequence[object]) -> int:

@@ -51,7 +51,8 @@ class RowTable(CheckedTable, Generic[RowT]):
 
     def values(self, row: RowT) -> Values:
         """Return the values of a row for its columns."""
-        return tuple([_to_value(getattr(row, column)) for column in self.columns])
+        values = [getattr(row, column) for column in self.columns]
+        return tuple([value if type(value) in _SIMPLE else _to_value(value) for value in values])
 
     def row(self, values: Sequence[Value]) -> RowT:
         """Return the row that column values stand for, or raise `StoreDamaged`.

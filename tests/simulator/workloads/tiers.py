@@ -18,12 +18,13 @@ from tests.simulator.workloads.base import PROJECT, Actor
 R = TypeVar("R")
 
 KEYS = 24
+_KEYS = [f"f{number}" for number in range(KEYS)]
 SMALL_BYTES = (0, 0, 0, 16, 16, 160, 2_000)
 LARGE_BYTES = (40_000, 70_000)  # the second is uploaded beside the frames
 
 
 def _key(actor: Actor) -> str:
-    return f"f{actor.random.randrange(KEYS)}"
+    return actor.random.choice(_KEYS)
 
 
 def new_write(
