@@ -14,8 +14,8 @@ from stepwell.client.api.batch import Batch, Transaction
 from stepwell.domain import event_builder
 from stepwell.domain.events import AnyEvent, FragmentDeleted
 from stepwell.domain.plans import transitions
-from stepwell.domain.plans.lifecycle import LEGAL, PlanEvent
-from stepwell.domain.plans.model import Phase, PlanState, Position
+from stepwell.domain.plans.lifecycle import STEPS, PlanEvent
+from stepwell.domain.plans.model import Phase, PlanState
 from stepwell.domain.tiers import rules
 from stepwell.domain.verdict import AnyChange
 from stepwell.manager import event_feed
@@ -26,8 +26,6 @@ from tests.support.prove.worker_thread import recorded, settings_of
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
-PROCESSING = Position(Phase.STRATEGIZE, PlanState.PROCESSING)
-
 
 def ignored_expectation(patch: pytest.MonkeyPatch) -> None:
     """A compare-and-set stores without comparing."""
@@ -36,7 +34,12 @@ def ignored_expectation(patch: pytest.MonkeyPatch) -> None:
 
 def second_start(patch: pytest.MonkeyPatch) -> None:
     """A plan that is being processed can be started again."""
-    patch.setattr(transitions, "LEGAL", {**LEGAL, (PlanEvent.START_STRATEGIZE, PROCESSING): PROCESSING})
+    queued = STEPS[PlanEvent.START_STRATEGIZE, Phase.STRATEGIZE, PlanState.QUEUED]
+    patch.setattr(
+        transitions,
+        "STEPS",
+        {**STEPS, (PlanEvent.START_STRATEGIZE, Phase.STRATEGIZE, PlanState.PROCESSING): queued},
+    )
 
 
 def transaction_in_parts(patch: pytest.MonkeyPatch) -> None:
