@@ -78,11 +78,13 @@ class EventFeed:
 
     def record(self, outcomes: Sequence[Outcome], at_ms: int) -> None:
         """Add the outcomes of one revision."""
-        revision, changes = outcomes[0].revision, outcomes[0].changes
-        if len(outcomes) > 1:
+        if len(outcomes) == 1:
+            changes = outcomes[0].changes
+        else:
             changes = tuple(chain.from_iterable([outcome.changes for outcome in outcomes]))
         if not changes:
             return
+        revision = outcomes[0].revision
         if _are_fragments(changes):
             self._add(_Step(revision, at_ms, len(changes), changes))
         else:

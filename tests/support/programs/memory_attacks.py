@@ -108,6 +108,9 @@ _FILE = {
     "force": "EIO",
     "unseal": "EPERM",
 }
+COLD_NAME = "/#"
+"""What the name of a file without one begins with. A cold body is expanded, so that it lies elsewhere."""
+
 REFUSED = {False: _MEMORY, True: _FILE}
 """What each attempt meets in memory, and in a file of cold bodies, which its owner could open anew, to write."""
 
@@ -115,12 +118,13 @@ REFUSED = {False: _MEMORY, True: _FILE}
 def vandalise(address: str, is_cold: bool, turn: Connection) -> None:  # noqa: FBT001
     """Make all attempts, and report the outcome of each."""
     with sw.connect(address, [PROJECT]) as client:
-        turn.send(attempt_all(client.tiers.get("a").body, is_cold=is_cold))
+        fragment = client.tiers.get("a")
+        turn.send(attempt_all(fragment.body, fragment.stored, is_cold=is_cold))
 
 
-def attempt_all(body: memoryview, *, is_cold: bool) -> dict[str, str]:
-    """Return the outcome of each attempt on the only segment that this process has mapped."""
-    target = _target(body, "/#" if is_cold else "/memfd:stepwell")
+def attempt_all(body: memoryview, stored: memoryview, *, is_cold: bool) -> dict[str, str]:
+    """Return the outcome of each attempt on the segment in which a body is stored."""
+    target = _target(body, stored, COLD_NAME if is_cold else "/memfd:stepwell")
     return {name: _outcome(ATTEMPTS[name], target) for name in REFUSED[is_cold]}
 
 
@@ -144,11 +148,16 @@ def _outcome(attempt: Callable[[Target], None], target: Target) -> str:
     return "done"
 
 
-def _target(body: memoryview, name: str) -> Target:
+def _target(body: memoryview, stored: memoryview, name: str) -> Target:
     """The descriptor that came with the segment is closed, but a mapping keeps a copy."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    ((where, path),) = [(line.split()[0], line.split(maxsplit=5)[5]) for line in lines if name in line]
-    start, end = (int(each, 16) for each in where.split("-"))
+    place = place_of(stored)
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        where, *_, path = line.split(maxsplit=5)
+        start, end = (int(each, 16) for each in where.split("-"))
+        if name in path and (name == COLD_NAME or start <= place < end):
+            break
+    else:
+        raise AssertionError(f"no segment has the body at {place:#x}")
     descriptor = next(
         int(entry.name)
         for entry in Path("/proc/self/fd").iterdir()
