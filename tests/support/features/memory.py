@@ -42,7 +42,8 @@ def find_from_elsewhere(client: sw.Client) -> Found:
 
 def write_from_elsewhere(client: sw.Client, *, is_cold: bool) -> dict[str, str]:
     with closing(client):
-        return attempt_all(client.tiers.get(NAME, project=PROJECT).body, is_cold=is_cold)
+        fragment = client.tiers.get(NAME, project=PROJECT)
+        return attempt_all(fragment.body, fragment.stored, is_cold=is_cold)
 
 
 def store_from_elsewhere(client: sw.Client, size: int) -> None:
