@@ -3,7 +3,8 @@
 `protocol.fragment_index` describes the table. Here is what the manager decides:
 
 - *What is in it.* A hot fragment whose body is raw in shared memory. A fragment that a client has asked for is entered
-  in the same turn; all others follow in idle moments. So a store of a new fragment costs nothing here.
+  in the same turn, and some others with it; the rest follows in idle moments. So a store of a new fragment costs
+  nothing here, and a client that begins to read does not ask for each fragment.
 - *When it changes.* What changes in a turn is noted, and `publish` writes it after the commit of the turn and before
   its replies, all between one odd and the next even sequence number. A fragment that is no longer hot leaves the index
   in the same way.
@@ -92,6 +93,7 @@ class FragmentIndex:
         self._listed_to: str | None = None  # the last project that was put there after the opening; None: all were
         self._retired: list[MemorySegment] = []
         self._renew_at_ns = 0
+        self._is_behind = False  # a client has asked for a fragment that was not there
         self._open_at_ns = 0  # after there was no memory for it
         self.is_disabled = False  # by the settings
 
@@ -155,8 +157,11 @@ class FragmentIndex:
         if self.is_disabled:
             return
         slot = self._places.get(row.project, _NO_SLOTS).get(row.fragment_id)
-        if slot is None or self._handles[slot] is not handle:
-            self._changed[row.project, row.fragment_id] = None
+        if slot is None:
+            self._is_behind = True
+        elif self._handles[slot] is handle:
+            return
+        self._changed[row.project, row.fragment_id] = None
 
     def note_accesses(self, keys: Iterable[Key]) -> None:
         """Let readers see that clients have accessed fragments, as they have reported it. No record changes."""
@@ -179,6 +184,9 @@ class FragmentIndex:
                 return
             slots = self._slots
             assert slots is not None
+        if self._is_behind:
+            self._is_behind = False
+            self._fill()
         words = slots.words
         if self._changed or self._is_copied:
             prepared = [(key, self._prepared(key)) for key in self._changed]
