@@ -14,8 +14,8 @@ _HEAD: Final = """\
 
 <!-- Generated from benchmarks/results/run.json. Do not edit it: the command is at the end. -->
 
-All figures are from one run of the benchmark on one machine. Figures of another machine are different, and so are
-those of the same machine with other load. A ratio compares two contenders in this run, and is what to look at.
+The contenders of a table are measured in one run, on one machine. Figures of another machine are different, and so are
+those of the same machine with other load. A ratio compares two contenders of a table, and is what to look at.
 
 ![Operations a second](../benchmarks/results/run.svg)
 """

@@ -218,8 +218,9 @@ class StateOwner:
         for found in machine.apply_get_run(self._state, commands, origin):
             digest = found.row.digest
             handle = handles[digest]
-            self._index.note_read(found.row, handle)
             answers.append(CommandResult(revision, found, {digest: handle}))
+            if len(commands) == 1:  # a read in a batch is a request in any case
+                self._index.note_read(found.row, handle)
         return answers
 
     def _store(self, commands: Sequence[object], origin: Origin) -> list[CommandResult]:

@@ -293,14 +293,18 @@ class FragmentIndex:
             if slot is not None:
                 self._remove(slots, key, slot)
             return
+        entry, handle, record = prepared
         if slot is None:
             slot = self._add(slots, key)
         if slot is not None:
-            entry, self._handles[slot], record = prepared
+            self._handles[slot] = handle
             if slots.write(slot, record):
                 slots.write_accesses(slot, entry.access_count, entry.last_accessed_ms)
             else:
                 self._remove(slots, key, slot)
+        elif self._successor is not None:  # the larger table has a cell for it: an idle moment tries again
+            before = entry.row.serial - 1
+            self._unfilled[key[0]] = min(before, self._unfilled.get(key[0], before))
 
     def _add(self, slots: IndexSlots, key: Key) -> int | None:
         """Give a fragment a slot and a cell, and return the slot, or None if there is no room."""
