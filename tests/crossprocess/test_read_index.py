@@ -183,7 +183,7 @@ class TestStopped:
 
 
 def test_killed_during_a_publication(tmp_path: Path) -> None:
-    """What a manager has half published is not read, although it is still valid."""
+    """What a manager has half published is not read, although it is still valid. What it has not changed is."""
     with (
         durable_settings(tmp_path / "data") as settings,
         killable_manager.running(settings, "during publication"),
@@ -205,7 +205,12 @@ def test_killed_during_a_publication(tmp_path: Path) -> None:
                 other.send(Request(2, (store_command("a", b"new"),)))
             assert other.receive() is None
         assert index.words[SEQUENCE] % 2 == 1
-        assert [client.tiers._peek_indexed(name, None) for name in "ab"] == [None, None]
+        found = {name: client.tiers._peek_indexed(name, None) for name in "ab"}
+        assert {name: each.text for name, each in found.items() if each is not None}.items() <= {
+            "a": "a",
+            "b": "b",
+        }.items()
+        assert client.tiers._peek_indexed(killable_manager.FATAL, None) is None
 
 
 def test_restarted_manager(tmp_path: Path) -> None:

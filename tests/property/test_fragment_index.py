@@ -33,17 +33,18 @@ from stepwell.limits import KIB, MIB
 from stepwell.memory.reader import index_reader
 from stepwell.memory.reader.mappings import content
 from stepwell.memory.writer import fragment_index
-from stepwell.protocol.fragment_index import BUCKET_CELLS, SEQUENCE
+from stepwell.protocol.fragment_index import SEQUENCE
 from tests.support.memory.bodies import compressible, noise
 from tests.support.memory.fragment_index import BootClock, IndexHarness
 
 TINY = {
-    "INDEX_CELLS_MIN": BUCKET_CELLS,
-    "INDEX_CELLS_MAX": 4 * BUCKET_CELLS,
+    "INDEX_CELLS_MIN": 8,
+    "INDEX_CELLS_MAX": 32,
     "INDEX_GROWTH": 2,
     "INDEX_CELLS_PER_SLICE": 2,
     "INDEX_ROWS_PER_SLICE": 2,
     "INDEX_KNOWN_MAX": 5,
+    "INDEX_KNOWN_PARTS": 2,
     "SEGMENT_BYTES_MIN": 16 * KIB,
     "ALLOCATION_BYTES": KIB,
     "WORK_BYTES_PER_SLICE": 4 * KIB,

@@ -213,19 +213,21 @@ def _release_replaced(bodies: BodyTable, run: StoreRun) -> None:
     bodies.forget_undo()
 
 
-def count_reads(state: State, reads: Sequence[tuple[str, str, int]], origin: Origin) -> None:
+def count_reads(state: State, reads: Sequence[tuple[str, str, int]], origin: Origin) -> list[FragmentEntry]:
     """Count reads of hot fragments that clients made in shared memory: project, id and number of each.
 
     A client reports them after the fact. So they change recency and counts, and never a row. A fragment that is gone,
-    or outside of the session's scope, is passed over.
+    or outside of the session's scope, is passed over. Return the entries of the others.
     """
     table, projects = state.fragments, origin.projects
+    entries: list[FragmentEntry] = []
     for project, fragment_id, count in reads:
-        if projects is not None and project not in projects:
-            continue
-        entry = table.find(project, fragment_id)
-        if entry is not None:
-            table.count_reads(entry, count, origin.now_ms)
+        if projects is None or project in projects:
+            entry = table.find(project, fragment_id)
+            if entry is not None:
+                table.count_reads(entry, count, origin.now_ms)
+                entries.append(entry)
+    return entries
 
 
 def note_packed_bytes(bodies: BodyTable, digest: bytes, packed_bytes: int) -> None:

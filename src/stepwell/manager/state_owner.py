@@ -214,13 +214,14 @@ class StateOwner:
     def _get(self, commands: Sequence[object], origin: Origin) -> list[CommandResult]:
         """Read hot fragments. Nothing changes but their use: access time, count and position in the LRU order."""
         revision, handles = self._state.revision, self._bodies.handles
+        found = machine.apply_get_run(self._state, commands, origin)
+        if found:
+            last = found[-1].row
+            self._index.note_read(last, handles[last.digest], len(found))
         answers: list[CommandResult] = []
-        for found in machine.apply_get_run(self._state, commands, origin):
-            digest = found.row.digest
-            handle = handles[digest]
-            answers.append(CommandResult(revision, found, {digest: handle}))
-            if len(commands) == 1:  # a read in a batch is a request in any case
-                self._index.note_read(found.row, handle)
+        for each in found:
+            digest = each.row.digest
+            answers.append(CommandResult(revision, each, {digest: handles[digest]}))
         return answers
 
     def _store(self, commands: Sequence[object], origin: Origin) -> list[CommandResult]:
@@ -315,8 +316,7 @@ class StateOwner:
     def count_reads(self, reads: Sequence[tuple[str, str, int]], origin: Origin) -> None:
         """Count reads that a client made without a request."""
         self._require_owner()
-        machine.count_reads(self._state, reads, origin)
-        self._index.note_accesses((project, fragment_id) for project, fragment_id, _ in reads)
+        self._index.note_accesses(machine.count_reads(self._state, reads, origin))
 
     def housekeep(self, now_s: float) -> None:
         """Drop idle catalogues, and retry at intervals what found no room."""

@@ -5,8 +5,8 @@ two segments:
 
 - *Slots*: a header and then slots of equal size, numbered from 1. A fragment is one encoded `IndexRecord` in one slot,
   or in a chain of slots if it is long. A slot never moves, so a client remembers where a fragment was.
-- *Cells*: a hash table from names to slots. A name has two buckets; its cell is in one of them. When the table is too
-  full, a larger one replaces it.
+- *Cells*: a hash table from names to slots. The cell of a name is the first free one from the place of its hash on, so
+  that no empty cell is between the two (linear probing). When the table is too full, a larger one replaces it.
 
 All numbers are 8-byte words in the byte order of the machine, at multiples of 8 bytes, so that a word is read and
 written in one step. Two words of the header make reads consistent:
@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from struct import Struct as Layout
 from typing import Final
 
 from msgspec import Struct
@@ -55,13 +54,14 @@ PAYLOAD_BYTES: Final = SLOT_BYTES - PAYLOAD
 CHAIN_SLOTS_MAX: Final = 8
 """The slots that one record may take. A fragment with a longer row is read by a request."""
 
-BUCKET: Final = Layout("16Q")
-"""A bucket: the hashes of eight cells, and then their slots. A slot of 0 means that the cell is empty."""
-BUCKET_CELLS: Final = 8
-BUCKET_WORDS: Final = 2 * BUCKET_CELLS
+# Words of a cell.
+HASH: Final = 0
+SLOT: Final = 1  # 0: the cell is empty
+CELL_WORDS: Final = 2
+CELL_BYTES: Final = CELL_WORDS * WORD_BYTES
 
 KEY_BYTES: Final = 16
-"""The length of the random key of the hash, so that no choice of names fills a bucket in every manager."""
+"""The length of the random key of the hash, so that no choice of names has one place in every manager."""
 
 
 class IndexRecord(Struct, frozen=True, array_like=True, gc=False):
@@ -81,11 +81,18 @@ def is_supported() -> bool:
 
 
 def hash_of(key: bytes, project: str, fragment_id: str) -> int:
-    """Return the hash of a fragment's name, which no two fragments are expected to share, but may."""
+    """Return the hash of a fragment's name, which no two fragments are expected to share, but may.
+
+    The key is a prefix of what is hashed: BLAKE2 has no length extension, and its own keys take four times as long.
+    """
     name = f"{project}\0{fragment_id}".encode()
-    return int.from_bytes(hashlib.blake2b(name, digest_size=WORD_BYTES, key=key).digest(), "little")
+    return int.from_bytes(hashlib.blake2b(key + name).digest()[:WORD_BYTES], "little")
 
 
-def buckets_of(hashed: int, buckets: int) -> tuple[int, int]:
-    """Return the two buckets in which a name with this hash may be. `buckets` is a power of two."""
-    return hashed & (buckets - 1), (hashed >> 32) & (buckets - 1)
+def place_of(hashed: int, mask: int) -> int:
+    """Return the first word of the cell at which the search for a hash begins.
+
+    `mask` is the number of the table's words, which is a power of two, less the words of one cell. The next cell is at
+    `place + CELL_WORDS & mask`.
+    """
+    return hashed * CELL_WORDS & mask

@@ -85,7 +85,7 @@ from stepwell.errors import Detail, StepwellError, revive
 from stepwell.protocol.handles import CatalogueEnd, Handle
 from stepwell.protocol.usage import IndexUsage, MemoryUsage
 
-VERSION: Final = 11
+VERSION: Final = 12
 """The version of the protocol. A manager refuses a peer that has another one: both come from one installation."""
 
 ENCODING: Final = "o200k_base"

@@ -17,7 +17,7 @@ class WithoutSequence(IndexReader):
             return None
         record = decode_record(index_reader._record_at(index, slot))
         at = slot * SLOT_WORDS
-        return KnownRecord(key, index.words, at, index.words[at + STAMP], record)
+        return KnownRecord(key, index.words, at, (index.words[at + STAMP], 0, 0), record)
 
 
 class WithoutValidity(IndexReader):

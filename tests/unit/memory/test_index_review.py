@@ -23,7 +23,7 @@ from stepwell.memory.writer.index_cells import IndexCells
 from stepwell.memory.writer.index_slots import IndexSlots
 from stepwell.memory.writer.segments import MemorySegment
 from stepwell.protocol.fragment_index import (
-    BUCKET,
+    CELL_BYTES,
     CELLS,
     VALID_UNTIL,
     IndexRecord,
@@ -86,7 +86,7 @@ def test_a_lookup_during_a_restart_leaves_no_record_for_the_next_index() -> None
     def published(body_revision: int) -> tuple[int, int]:
         """Write an index with one fragment, as a manager does, and map it."""
         slots = IndexSlots(MemorySegment(next(numbers), 64 * 256))
-        cells = IndexCells(MemorySegment(next(numbers), 8 * BUCKET.size))
+        cells = IndexCells(MemorySegment(next(numbers), 8 * CELL_BYTES))
         slots.prepare()
         cells.prepare()
         slots.words[CELLS], slots.words[VALID_UNTIL] = cells.segment.number, 2**62
@@ -131,9 +131,14 @@ def test_no_report_breaks_the_status() -> None:
 
 def test_reads_of_other_threads_do_not_keep_a_thread_reporting() -> None:
     """A thread reports what was read before it began, even while others read more than it reports."""
-    with LocalRuntime(workers=0) as runtime, runtime.client() as client:
+    with LocalRuntime(workers=0) as runtime, runtime.client([PROJECT]) as client:
+        client.tiers.store(fragment("a"))
+        open_index(client, "a")
         channel = client.tiers.session.channel
-        channel.reads.reads.append((PROJECT, "a"))
+        found = channel.reads.index.find((PROJECT, "a"), 2**62)
+        assert found is not None
+        read = found
+        channel.reads.reads.append(read)
         sent: list[ClientMessage] = []
 
         class Busy:
@@ -142,7 +147,7 @@ def test_reads_of_other_threads_do_not_keep_a_thread_reporting() -> None:
             def send(self, message: ClientMessage) -> None:
                 sent.append(message)
                 if len(sent) < 10:
-                    channel.reads.reads.append((PROJECT, "a"))
+                    channel.reads.reads.append(read)
 
         channel.report(Busy())
         assert len(sent) == 1

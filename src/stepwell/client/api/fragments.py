@@ -27,7 +27,7 @@ from stepwell.text import describe, plural
 class HeldFragment(Struct, frozen=True, dict=True):
     """The row of a fragment, and the handle of its body. Any number of threads may use it.
 
-    `body` and `text` are computed once, at their first use.
+    A body that has to be expanded or located, and `text`, are computed once, at their first use.
     """
 
     row: FragmentRow
@@ -94,7 +94,7 @@ class HeldFragment(Struct, frozen=True, dict=True):
         """Return the bytes of the body."""
         raise NotImplementedError
 
-    @lazy_property
+    @property
     def body(self) -> memoryview:
         """The body, read-only: for a hot fragment the shared memory itself, otherwise an expanded copy."""
         return self._read()
@@ -119,6 +119,10 @@ class StoredFragment(HeldFragment, frozen=True):
         return _stored, (self.row, self.handle, bytes(self.stored), self.last_accessed_ms, self.access_count)
 
     def _read(self) -> memoryview:
+        return self._expanded if self.handle.packed_bytes else self.stored
+
+    @lazy_property
+    def _expanded(self) -> memoryview:
         return content(self.stored, self.handle)
 
     @property
@@ -140,6 +144,10 @@ class ViewedFragment(HeldFragment, frozen=True):
         return type(self), (self.row, self.handle, CopiedBody(bytes(self.body)))
 
     def _read(self) -> memoryview:
+        return self._located
+
+    @lazy_property
+    def _located(self) -> memoryview:
         return self.read(self.row.digest, self.handle)
 
 

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn, Protocol
 
-from stepwell import limits
 from stepwell.client.session.calls import LargeBody
 from stepwell.client.session.connection_pool import ConnectionPool, PooledConnection
 from stepwell.client.session.delivery import (
@@ -233,9 +232,8 @@ class Channel:
 
     def report(self, connection: Sends) -> None:
         """Tell the manager which segments this process has unmapped, and what it has read without a request."""
-        # What other threads read meanwhile is for their own requests, so that no thread reports for ever.
-        for _ in range(0, len(self.reads.reads), limits.INDEX_READS_PER_REPORT_MAX):
-            if (report := self.reads.pop_report()) is not None:
+        if self.reads.reads:
+            for report in self.reads.pop_reports():
                 connection.send(report)
         if self.mappings.released:
             released = self.mappings.pop_released()

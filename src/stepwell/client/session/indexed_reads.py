@@ -11,15 +11,16 @@ A report is sent at most once. If the connection breaks, its accesses are lost, 
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import repeat
 from typing import Final
 
 from stepwell import limits
 from stepwell.boot import clock_namespace
 from stepwell.errors import RuntimeFault
-from stepwell.memory.reader.index_reader import IndexReader, Key, KnownRecord
+from stepwell.memory.reader.index_reader import IndexReader, KnownRecord
 from stepwell.memory.reader.mappings import Mappings
 from stepwell.protocol.messages import IndexOpened, ReadsReported
 
@@ -30,14 +31,14 @@ _REPORT_NS: Final = limits.INDEX_REPORT_MS * 1_000_000
 class IndexedReads:
     """The index of fragments as one session uses it. The channel owns it, and any number of threads may use it.
 
-    `reads` has the keys that were read and not reported yet. It is a deque without a lock: one call adds to it or takes
-    from it. `misses` counts the reads that became requests; threads may lose some of these counts.
+    `reads` has the records that were read and not reported yet, in order. It is a deque without a lock: one call adds
+    to it or takes from it. `misses` counts the reads that became requests; threads may lose some of these counts.
     """
 
     def __init__(self, mappings: Mappings, projects: tuple[str, ...] | None) -> None:
         self._mappings = mappings
         self.index = IndexReader(mappings, None if projects is None else frozenset(projects))
-        self.reads: deque[Key] = deque()
+        self.reads: deque[KnownRecord] = deque()
         self.misses = 0
         self.report_at_ns = 0
         self._is_closed = False
@@ -83,20 +84,24 @@ class IndexedReads:
     def count(self, found: KnownRecord) -> None:
         """Count an access to a fragment that was found. The manager is told later."""
         reads = self.reads
-        reads.append(found.key)
+        reads.append(found)
         if not len(reads) & _READS_MASK:  # again, if no report was possible or threads read meanwhile
             self.report_at_ns = 0
         found.count()
 
-    def pop_report(self) -> ReadsReported | None:
-        """Return the next report and forget its reads, or None if there is nothing to report."""
-        counts: dict[Key, int] = {}  # in the order of the latest read of each, so that it decides about recency
-        with suppress(IndexError):
-            for _ in range(limits.INDEX_READS_PER_REPORT_MAX):
-                key = self.reads.popleft()
-                counts[key] = counts.pop(key, 0) + 1
-        if not counts and self.misses < limits.INDEX_READS_PER_REPORT_MAX:
-            return None
-        misses, self.misses = min(self.misses, limits.INDEX_MISSES_PER_REPORT_MAX), 0
-        reads = tuple((project, fragment_id, count) for (project, fragment_id), count in counts.items())
-        return ReadsReported(reads, misses)
+    def pop_reports(self) -> list[ReadsReported]:
+        """Return reports of all reads up to now, and forget these reads.
+
+        What other threads read meanwhile is for their own requests, so that no thread reports for ever.
+        """
+        popleft, drained = self.reads.popleft, list[KnownRecord]()
+        with suppress(IndexError):  # another thread reports, too
+            drained.extend(popleft() for _ in repeat(None, len(self.reads)))
+        counts = Counter(drained)
+        # In the order of the latest read of each, because that decides about recency.
+        found = [(*record.key, counts[record]) for record in dict.fromkeys(reversed(drained))][::-1]
+        reports: list[ReadsReported] = []
+        for start in range(0, len(found), limits.INDEX_READS_PER_REPORT_MAX):
+            misses, self.misses = min(self.misses, limits.INDEX_MISSES_PER_REPORT_MAX), 0
+            reports.append(ReadsReported(tuple(found[start : start + limits.INDEX_READS_PER_REPORT_MAX]), misses))
+        return reports

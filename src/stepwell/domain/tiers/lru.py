@@ -72,6 +72,17 @@ class LruList(Generic[M]):
         node.after = sentinel
         last.after = sentinel.before = node
 
+    def touch_all(self, nodes: Iterable[M]) -> None:
+        """Touch nodes of this list one after the other."""
+        sentinel = self._sentinel
+        for node in nodes:
+            before, after = node.before, node.after
+            before.after = after
+            after.before = before
+            last = node.before = sentinel.before
+            node.after = sentinel
+            last.after = sentinel.before = node
+
     def unlink(self, node: M) -> None:
         """Remove a node, which keeps its links for `relink`."""
         node.before.after = node.after
@@ -124,6 +135,17 @@ class InnerLruList(Generic[M]):
         last = node.inner_before = sentinel.inner_before
         node.inner_after = sentinel
         last.inner_after = sentinel.inner_before = node
+
+    def touch_all(self, nodes: Iterable[M]) -> None:
+        """Touch nodes of this list one after the other."""
+        sentinel = self._sentinel
+        for node in nodes:
+            before, after = node.inner_before, node.inner_after
+            before.inner_after = after
+            after.inner_before = before
+            last = node.inner_before = sentinel.inner_before
+            node.inner_after = sentinel
+            last.inner_after = sentinel.inner_before = node
 
     def unlink(self, node: M) -> None:
         """Remove a node, which keeps its links for `relink`."""

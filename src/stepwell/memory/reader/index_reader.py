@@ -5,7 +5,7 @@ nothing about the fragment. It may be in another tier, too long for the index, o
 date, or not open.
 
 A record that was read once is kept, decoded, with its stamp. As long as the stamp in the slot is the same, so is the
-record. Then a lookup reads four words.
+record. Then a lookup reads two words. If only the stamp differs, the new record is mostly in the same slot.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from contextlib import suppress
+from itertools import islice
 from typing import Final
 
 from stepwell import limits
@@ -21,25 +22,27 @@ from stepwell.memory.reader.mappings import Mappings
 from stepwell.protocol.fragment_index import (
     ACCESS_COUNT,
     ACCESSED_MS,
-    BUCKET,
-    BUCKET_CELLS,
+    CELL_BYTES,
+    CELL_WORDS,
     CELLS,
     CHAIN_SLOTS_MAX,
+    HASH,
     LENGTH,
     NEXT,
     NOW_MS,
     PAYLOAD,
     PAYLOAD_BYTES,
     SEQUENCE,
+    SLOT,
     SLOT_BYTES,
     SLOT_WORDS,
     STAMP,
     VALID_UNTIL,
     IndexRecord,
-    buckets_of,
     decode_record,
     hash_of,
     is_supported,
+    place_of,
 )
 
 _BOOT: Final = time.CLOCK_BOOTTIME
@@ -69,16 +72,15 @@ class KnownRecord:
         "words",
     )
 
-    def __init__(self, key: Key, words: memoryview, at: int, stamp: int, record: IndexRecord) -> None:
+    def __init__(self, key: Key, words: memoryview, at: int, read: tuple[int, int, int], record: IndexRecord) -> None:
+        """Keep what was read at a slot: its stamp, access count and time of the latest access, and its record."""
         self.key = key
         self.words = words
         self.at = at  # the first word of the slot
-        self.stamp = stamp
+        self.stamp, self.access_count, self.last_accessed_ms = read
         self.row = record.row
         self.handle = handle = record.handle
         self.segment, self.start, self.end = handle.segment, handle.offset, handle.offset + handle.size
-        self.last_accessed_ms = self.access_count = 0
-        self.refresh()
 
     def count(self) -> None:
         """Add an access of this client, at the manager's time of its latest turn."""
@@ -101,23 +103,27 @@ class _OpenIndex:
     adds its record to the old ones, because the new index has the same slots and stamps for other fragments.
     """
 
-    __slots__ = ("buckets", "cells", "cells_number", "key", "known", "slots", "slots_number", "words")
+    __slots__ = ("cells", "cells_mask", "cells_number", "key", "known", "slots", "slots_number", "words")
 
     def __init__(
         self, slots: tuple[int, memoryview], cells: tuple[int, memoryview], key: bytes, known: dict[Key, KnownRecord]
     ) -> None:
         self.slots_number, self.slots = slots
-        self.cells_number, self.cells = cells
         self.words = self.slots.cast("Q")
-        self.buckets = len(self.cells) // BUCKET.size
+        self.cells_number = cells[0]
+        self.cells = cells[1].cast("Q")
+        self.cells_mask = (len(cells[1]) // CELL_BYTES - 1) * CELL_WORDS
         self.key = key
         self.known = known
 
     def remember(self, found: KnownRecord) -> KnownRecord:
-        """Keep a record for later lookups. When there are too many, all are dropped, which costs a lookup each."""
-        if len(self.known) >= limits.INDEX_KNOWN_MAX:
-            self.known.clear()
-        self.known[found.key] = found
+        """Keep a record for later lookups. When there are too many, those that were found first are dropped."""
+        known = self.known
+        if len(known) >= limits.INDEX_KNOWN_MAX:
+            dropped = limits.INDEX_KNOWN_MAX // limits.INDEX_KNOWN_PARTS
+            for key in [*islice(known, dropped)]:  # one step of the interpreter, so that no other thread comes between
+                known.pop(key, None)
+        known[found.key] = found
         return found
 
 
@@ -182,11 +188,12 @@ class IndexReader:
         except TypeError:  # not hashable
             return None
         words = index.words
-        sequence = words[SEQUENCE]
-        if found is None or words[found.at] != found.stamp or sequence & 1 or words[SEQUENCE] != sequence:
+        # A known record needs no sequence number. While a turn is being published, no lookup returns a part of it. So
+        # a record that still has its stamp is of the time before, and so is all that was returned until now.
+        if found is None or words[found.at] != found.stamp:
             if self._projects is not None and key[0] not in self._projects:
                 return None
-            found = _look_up(index, key)
+            found = (found and _look_up(index, key, found.at // SLOT_WORDS)) or _look_up(index, key)
             if found is None:
                 return None
         # The validity comes last: no other manager had acknowledged anything when the words above were read.
@@ -199,40 +206,47 @@ class IndexReader:
         return None if segment is None else segment[found.start : found.end]
 
 
-def _look_up(index: _OpenIndex, key: Key) -> KnownRecord | None:
-    """Find a record by its name, between two publications. After some attempts, or if there is none, give up."""
+def _look_up(index: _OpenIndex, key: Key, known_slot: int = 0) -> KnownRecord | None:
+    """Find a record by its name, between two publications. After some attempts, or if there is none, give up.
+
+    With `known_slot` it is looked for in this slot only.
+    """
     words = index.words
     try:
-        hashed = hash_of(index.key, *key)
+        hashed = 0 if known_slot else hash_of(index.key, *key)
     except UnicodeEncodeError:
         return None
     for _ in range(limits.INDEX_ATTEMPTS_MAX):
         sequence = words[SEQUENCE]
         if sequence & 1:
             continue
-        if words[CELLS] != index.cells_number:
-            return None
-        slot = _slot_of(index, hashed)
-        stamp = words[slot * SLOT_WORDS + STAMP]
-        encoded = _record_at(index, slot) if slot else b""
+        slot = known_slot or _slot_of(index, hashed)
+        at = slot * SLOT_WORDS
+        stamp = words[at + STAMP] if slot else 0
+        read = stamp, words[at + ACCESS_COUNT], words[at + ACCESSED_MS]
+        encoded = _record_at(index, slot) if stamp else b""
         if words[SEQUENCE] != sequence:
             continue
-        if not slot:
+        if not stamp:
             return None
         record = decode_record(encoded)
-        if record.row.key != key:  # another name with the same hash
+        if record.row.key != key:  # another name with the same hash, or that has the slot now
             return None
-        return index.remember(KnownRecord(key, words, slot * SLOT_WORDS, stamp, record))
+        return index.remember(KnownRecord(key, words, at, read, record))
     return None
 
 
 def _slot_of(index: _OpenIndex, hashed: int) -> int:
     """Return the slot that the hash table has for a hash, or 0. What it has may be changing."""
-    for bucket in buckets_of(hashed, index.buckets):
-        cells: tuple[int, ...] = BUCKET.unpack_from(index.cells, bucket * BUCKET.size)
-        for cell in range(BUCKET_CELLS):
-            if cells[cell] == hashed and cells[cell + BUCKET_CELLS]:
-                return cells[cell + BUCKET_CELLS]
+    if index.words[CELLS] != index.cells_number:  # a larger table is in use
+        return 0
+    cells, mask = index.cells, index.cells_mask
+    at = place_of(hashed, mask)
+    for _ in range(limits.INDEX_CELLS_LOOKED_AT_MAX):
+        slot = cells[at + SLOT]
+        if not slot or cells[at + HASH] == hashed:
+            return slot
+        at = at + CELL_WORDS & mask
     return 0
 
 

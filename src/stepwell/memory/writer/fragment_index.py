@@ -3,8 +3,8 @@
 `protocol.fragment_index` describes the table. Here is what the manager decides:
 
 - *What is in it.* A hot fragment whose body is raw in shared memory. A fragment that a client has asked for is entered
-  in the same turn, and some others with it; the rest follows in idle moments. So a store of a new fragment costs
-  nothing here, and a client that begins to read does not ask for each fragment.
+  in the same turn, and several others with it; the rest follows in idle moments. So a store of a new fragment costs
+  nothing here, and clients that begin to read ask for a small share of the fragments.
 - *When it changes.* What changes in a turn is noted, and `publish` writes it after the commit of the turn and before
   its replies, all between one odd and the next even sequence number. A fragment that is no longer hot leaves the index
   in the same way.
@@ -34,8 +34,7 @@ from stepwell.memory.writer.index_cells import IndexCells
 from stepwell.memory.writer.index_slots import IndexSlots
 from stepwell.memory.writer.segments import MemorySegment
 from stepwell.protocol.fragment_index import (
-    BUCKET,
-    BUCKET_CELLS,
+    CELL_BYTES,
     CELLS,
     CHAIN_SLOTS_MAX,
     KEY_BYTES,
@@ -93,7 +92,7 @@ class FragmentIndex:
         self._listed_to: str | None = None  # the last project that was put there after the opening; None: all were
         self._retired: list[MemorySegment] = []
         self._renew_at_ns = 0
-        self._is_behind = False  # a client has asked for a fragment that was not there
+        self._asked = 0  # reads of this turn that found nothing in the index
         self._open_at_ns = 0  # after there was no memory for it
         self.is_disabled = False  # by the settings
 
@@ -149,29 +148,29 @@ class FragmentIndex:
         if self._slots is not None and not self._slots.is_full:
             self._unfilled.setdefault(row.project, row.serial - 1)
 
-    def note_read(self, row: FragmentRow, handle: Handle) -> None:
+    def note_read(self, row: FragmentRow, handle: Handle, together: int = 1) -> None:
         """Note that a client has asked for a hot fragment, so that the next reader need not.
 
-        One that is in the index with the same place is left as it is.
+        One that is in the index with the same place is left as it is. With it, the client has asked for others: there
+        are `together`. These are not entered for being asked for, because those of a batch are asked for in any case.
         """
         if self.is_disabled:
             return
+        self._asked += together
         slot = self._places.get(row.project, _NO_SLOTS).get(row.fragment_id)
-        if slot is None:
-            self._is_behind = True
-        elif self._handles[slot] is handle:
-            return
-        self._changed[row.project, row.fragment_id] = None
+        if slot is None or self._handles[slot] is not handle:
+            self._changed[row.project, row.fragment_id] = None
 
-    def note_accesses(self, keys: Iterable[Key]) -> None:
+    def note_accesses(self, entries: Iterable[FragmentEntry]) -> None:
         """Let readers see that clients have accessed fragments, as they have reported it. No record changes."""
-        if self._slots is None:
+        slots = self._slots
+        if slots is None:
             return
-        for project, fragment_id in keys:
-            slot = self._places.get(project, _NO_SLOTS).get(fragment_id)
-            entry = self._fragments.find(project, fragment_id)
-            if slot is not None and entry is not None:
-                self._slots.write_accesses(slot, entry.access_count, entry.last_accessed_ms)
+        for entry in entries:
+            row = entry.row
+            slot = self._places.get(row.project, _NO_SLOTS).get(row.fragment_id)
+            if slot is not None:
+                slots.write_accesses(slot, entry.access_count, entry.last_accessed_ms)
 
     def publish(self, now_ms: int, *, is_active: bool = True) -> None:
         """Show readers the state after the commit of a turn. If clients are active, let them read it for a while.
@@ -184,9 +183,9 @@ class FragmentIndex:
                 return
             slots = self._slots
             assert slots is not None
-        if self._is_behind:
-            self._is_behind = False
-            self._fill()
+        if self._asked:
+            self._fill(min(self._asked * limits.INDEX_ROWS_PER_READ, limits.INDEX_ROWS_PER_TURN_MAX))
+            self._asked = 0
         words = slots.words
         if self._changed or self._is_copied:
             prepared = [(key, self._prepared(key)) for key in self._changed]
@@ -232,7 +231,7 @@ class FragmentIndex:
         if self._successor is not None and not self._is_copied:
             self._copy_cells(self._successor)
             return True
-        return self._fill()
+        return self._fill(limits.INDEX_ROWS_PER_SLICE)
 
     def close_retired(self) -> list[tuple[int, int]]:
         """Close the segments that were replaced, and return their numbers and sizes."""
@@ -258,7 +257,7 @@ class FragmentIndex:
             try:
                 slots = IndexSlots(self._new_segment((limits.INDEX_SLOTS_MAX + 1) * SLOT_BYTES))
                 undo.callback(slots.close)
-                cells = IndexCells(self._new_segment(_cells_bytes(limits.INDEX_CELLS_MIN)))
+                cells = IndexCells(self._new_segment(limits.INDEX_CELLS_MIN * CELL_BYTES))
                 undo.callback(cells.close)
                 slots.prepare()
                 cells.prepare()
@@ -317,7 +316,7 @@ class FragmentIndex:
             slots.free(slot)
             self._grow()
             return None
-        if self._cells.count * 100 > limits.INDEX_CELLS_PERCENT_MAX * self._cells.capacity:
+        if self._cells.is_crowded:
             self._grow()
         while len(self._hashes) <= slot:
             self._hashes.append(0)
@@ -342,8 +341,8 @@ class FragmentIndex:
         if not places:
             del self._places[key[0]]
 
-    def _fill(self) -> bool:
-        """Enter some fragments that no client has asked for. Return True if there were any to look at."""
+    def _fill(self, rows: int) -> bool:
+        """Enter up to so many fragments that no client has asked for. Return True if there were any to look at."""
         assert self._slots is not None
         if self._slots.is_full:
             self._unfilled.clear()
@@ -353,7 +352,7 @@ class FragmentIndex:
         if not self._unfilled:
             return False
         project, serial = next(iter(self._unfilled.items()))
-        entries = [*islice(self._fragments.created_after(project, serial), limits.INDEX_ROWS_PER_SLICE)]
+        entries = [*islice(self._fragments.created_after(project, serial), rows)]
         if not entries:
             del self._unfilled[project]
             return True
@@ -366,7 +365,7 @@ class FragmentIndex:
 
     def _list_projects(self, after: str) -> bool:
         """Note some of the projects that had fragments when the index was opened."""
-        found = [*islice(self._fragments.projects_after(after), limits.INDEX_ROWS_PER_SLICE)]
+        found = [*islice(self._fragments.projects_after(after), limits.INDEX_PROJECTS_PER_SLICE)]
         self._unfilled.update(dict.fromkeys(found, 0))
         self._listed_to = found[-1] if found else None
         return True
@@ -380,7 +379,7 @@ class FragmentIndex:
         if self._successor is not None or capacity > limits.INDEX_CELLS_MAX:
             return
         with suppress(OSError, MemoryError):
-            self._successor = IndexCells(self._new_segment(_cells_bytes(capacity)))
+            self._successor = IndexCells(self._new_segment(capacity * CELL_BYTES))
             self._copied = 1
 
     @property
@@ -411,8 +410,3 @@ class FragmentIndex:
         self._retired.append(self._cells.segment)
         self._cells, self._successor = self._successor, None
         words[CELLS] = self._cells.segment.number
-
-
-def _cells_bytes(cells: int) -> int:
-    """Return the size of a hash table."""
-    return cells // BUCKET_CELLS * BUCKET.size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stepwell import limits
 from stepwell.memory.writer.segments import MemorySegment
-from stepwell.protocol.fragment_index import BUCKET, BUCKET_CELLS, BUCKET_WORDS, WORD_BYTES, buckets_of
+from stepwell.protocol.fragment_index import CELL_BYTES, CELL_WORDS, HASH, SLOT, place_of
 
 
 class IndexCells:
@@ -13,12 +13,13 @@ class IndexCells:
     Readers may look at a table that is in use at any time. The caller announces its changes by the sequence number.
     """
 
-    __slots__ = ("_buckets", "_words", "count", "segment")
+    __slots__ = ("_mask", "_words", "capacity", "count", "segment")
 
     def __init__(self, segment: MemorySegment) -> None:
         self.segment = segment
         self._words = segment.view.cast("Q")
-        self._buckets = segment.size // BUCKET.size
+        self.capacity = segment.size // CELL_BYTES  # a power of two
+        self._mask = (self.capacity - 1) * CELL_WORDS
         self.count = 0
 
     def prepare(self) -> bool:
@@ -26,35 +27,43 @@ class IndexCells:
         return self.segment.allocate(self.segment.size, limits.ALLOCATION_BYTES)
 
     @property
-    def capacity(self) -> int:
-        """The number of cells."""
-        return self._buckets * BUCKET_CELLS
+    def is_crowded(self) -> bool:
+        """True if a larger table would make searches shorter."""
+        return self.count * 100 > limits.INDEX_CELLS_PERCENT_GROWTH * self.capacity
 
     def add(self, hashed: int, slot: int) -> bool:
-        """Enter a slot under a hash, in the emptier one of its two buckets. Return False if both are full."""
-        places = [self._slots_at(bucket) for bucket in buckets_of(hashed, self._buckets)]
-        first, slots = max(places, key=lambda place: place[1].count(0))
-        if 0 not in slots:
+        """Enter a slot under a hash. Return False if the table is full."""
+        if self.count * 100 >= limits.INDEX_CELLS_PERCENT_MAX * self.capacity:
             return False
-        at = first + slots.index(0)
-        self._words[at] = hashed
-        self._words[at + BUCKET_CELLS] = slot
+        words, mask = self._words, self._mask
+        at = place_of(hashed, mask)
+        while words[at + SLOT]:
+            at = at + CELL_WORDS & mask
+        words[at + HASH] = hashed
+        words[at + SLOT] = slot
         self.count += 1
         return True
 
     def remove(self, hashed: int, slot: int) -> None:
-        """Remove the cell of a slot, which is in one of the buckets of its hash."""
-        for bucket in buckets_of(hashed, self._buckets):
-            first, slots = self._slots_at(bucket)
-            if slot in slots:
-                self._words[first + BUCKET_CELLS + slots.index(slot)] = 0
-                self.count -= 1
-                return
+        """Remove the cell of a slot, if there is one.
 
-    def _slots_at(self, bucket: int) -> tuple[int, tuple[int, ...]]:
-        """Return the first word of a bucket, and the slots of its cells."""
-        first = bucket * BUCKET_WORDS
-        return first, BUCKET.unpack_from(self.segment.view, first * WORD_BYTES)[BUCKET_CELLS:]
+        Later cells that were entered behind it move up, so that a search which ends at an empty cell misses none.
+        """
+        words, mask = self._words, self._mask
+        hole = place_of(hashed, mask)
+        while (found := words[hole + SLOT]) != slot:
+            if not found:
+                return
+            hole = hole + CELL_WORDS & mask
+        self.count -= 1
+        at = hole + CELL_WORDS & mask
+        while words[at + SLOT]:
+            distance = at - place_of(words[at + HASH], mask) & mask
+            if distance >= at - hole & mask:  # the search for it passes the hole
+                words[hole + HASH], words[hole + SLOT] = words[at + HASH], words[at + SLOT]
+                hole = at
+            at = at + CELL_WORDS & mask
+        words[hole + SLOT] = 0
 
     def release(self) -> None:
         """Give up the words, so that the segment can be closed later."""

@@ -245,15 +245,15 @@ class TestReports:
         self, client: sw.Client, sent: list[ClientMessage], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Each within the bound of a message."""
-        monkeypatch.setattr(limits, "INDEX_READS_PER_REPORT_MAX", 4)
-        ready(client, "a", "b")
+        monkeypatch.setattr(limits, "INDEX_READS_PER_REPORT_MAX", 2)
+        ready(client, "a", "b", "c")
         client.status()
         sent.clear()
-        for name in "ab" * 5:
+        for name in "abc" * 5:
             client.tiers.get(name)
         client.status()
-        assert [len(each.reads) for each in sent if isinstance(each, ReadsReported)] == [2, 2, 2]
-        assert reports(sent) == {"a": 5, "b": 5}
+        assert [len(each.reads) for each in sent if isinstance(each, ReadsReported)] == [2, 1]
+        assert reports(sent) == {"a": 5, "b": 5, "c": 5}
 
     def test_misses(self, client: sw.Client) -> None:
         """Reads that became requests are counted too, and travel with the next report."""
@@ -365,8 +365,7 @@ class TestOpening:
 
         def report() -> None:
             while not is_over.is_set() or reads.reads:
-                if (made := reads.pop_report()) is not None:
-                    popped.append(made.reads[0][2])
+                popped.extend(count for made in reads.pop_reports() for _, _, count in made.reads)
 
         def count(_: int) -> None:
             for _ in range(500):
@@ -380,5 +379,5 @@ class TestOpening:
             is_over.set()
             reporter.join()
         assert sum(popped) == 2_000
-        assert reads.pop_report() is None
+        assert reads.pop_reports() == []
         reads.close()

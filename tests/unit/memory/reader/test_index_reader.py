@@ -12,7 +12,7 @@ from stepwell.memory.reader import index_reader
 from stepwell.memory.reader.index_reader import IndexReader
 from stepwell.memory.reader.mappings import Mappings
 from stepwell.memory.writer import fragment_index
-from stepwell.protocol.fragment_index import CELLS, LENGTH, NEXT, SEQUENCE, SLOT_WORDS, VALID_UNTIL
+from stepwell.protocol.fragment_index import CELLS, LENGTH, NEXT, SEQUENCE, SLOT_WORDS, STAMP, VALID_UNTIL
 from tests.support.memory.fragment_index import FOR_EVER_NS, IndexHarness, index_harness
 
 
@@ -71,13 +71,19 @@ class TestNothing:
 
 class TestSequence:
     def test_odd_for_too_long(self, harness: IndexHarness) -> None:
-        """A manager that died or was stopped while it published is not read, whether the record is known or not."""
-        stored(harness, "a", "b")
-        assert harness.find("a") is not None
+        """A manager that died or was stopped while it published is not read. What it has not changed yet is known."""
+        stored(harness, "a", "b", "c")
+        known = harness.find("a")
+        assert known is not None
+        assert harness.find("c") is not None
         harness.words[SEQUENCE] += 1
-        assert [harness.find(name) for name in "ab"] == [None, None]
+        changed = harness.find("c")
+        assert changed is not None
+        harness.words[changed.at + STAMP] += 1_000
+        assert [harness.find(name) for name in "abc"] == [known, None, None]
         harness.words[SEQUENCE] += 1
-        assert None not in [harness.find(name) for name in "ab"]
+        assert harness.find("a") is known
+        assert None not in [harness.find(name) for name in "bc"]
 
     def test_changes_during_a_lookup(self, harness: IndexHarness, monkeypatch: pytest.MonkeyPatch) -> None:
         """What was read in between is dropped, and the lookup done again, a bounded number of times."""
@@ -241,15 +247,17 @@ class TestKnown:
         assert found.row == harness.row("a")
 
     def test_bounded(self, harness: IndexHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-        """When there are too many, all are dropped, and each is found again."""
-        monkeypatch.setattr(limits, "INDEX_KNOWN_MAX", 3)
+        """When there are too many, the oldest are dropped, and each is found again."""
+        monkeypatch.setattr(limits, "INDEX_KNOWN_MAX", 4)
+        monkeypatch.setattr(limits, "INDEX_KNOWN_PARTS", 2)
         names = [*"abcdefg"]
         stored(harness, *names)
         index = harness.reader._index
         assert index is not None
         for name in names * 2:
             assert harness.read(name) == (harness.row(name), name.encode())
-            assert 0 < len(index.known) <= 3
+            assert 0 < len(index.known) <= 4
+            assert name in {known for _, known in index.known}
 
     def test_accesses(self, harness: IndexHarness) -> None:
         """This client's count at once; the manager's answer raises them, and never lowers them."""

@@ -24,9 +24,12 @@ from stepwell.memory.reader import index_reader
 from stepwell.memory.writer import fragment_index
 from stepwell.memory.writer.index_cells import IndexCells
 from stepwell.memory.writer.index_slots import IndexSlots
-from stepwell.protocol.fragment_index import BUCKET, BUCKET_CELLS, SLOT_BYTES, VALID_UNTIL
+from stepwell.protocol.fragment_index import CELL_BYTES, SLOT_BYTES, VALID_UNTIL
 from tests.support.memory.bodies import noise
 from tests.support.memory.fragment_index import ORIGIN, IndexHarness, index_harness
+
+CELLS = 16
+"""The size of a small hash table, in which a larger one is begun with the ninth fragment and 14 find room."""
 
 
 @pytest.fixture
@@ -296,8 +299,8 @@ class TestLongRows:
 class TestGrowth:
     @pytest.fixture(autouse=True)
     def small(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Two buckets at first, which are doubled, and slices of a few."""
-        small = {"CELLS_MIN": 2 * BUCKET_CELLS, "CELLS_PER_SLICE": 3, "ROWS_PER_SLICE": 4, "GROWTH": 2}
+        """A few cells at first, which are doubled, and slices of a few."""
+        small = {"CELLS_MIN": CELLS, "CELLS_PER_SLICE": 3, "ROWS_PER_SLICE": 4, "GROWTH": 2}
         for name, value in small.items():
             monkeypatch.setattr(limits, f"INDEX_{name}", value)
 
@@ -346,16 +349,15 @@ class TestGrowth:
         harness.share()
         assert harness.find("f1") is not None
 
-    def test_both_buckets_are_full(self, harness: IndexHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_table_is_full(self, harness: IndexHarness) -> None:
         """The fragment is read by requests until the table has grown."""
-        monkeypatch.setattr(limits, "INDEX_CELLS_PERCENT_MAX", 1_000)
         names = [f"f{number}" for number in range(17)]
         for name in names:
             harness.store(name)
         harness.open(*names)
         missed = [name for name in names if not harness.find(name)]
-        assert missed
-        assert len(harness.index) == 17 - len(missed)
+        assert len(missed) == 3
+        assert len(harness.index) == 14
         harness.work()
         harness.open(*names)
         assert all(harness.read(name) == (harness.row(name), name.encode()) for name in names)
@@ -366,11 +368,11 @@ class TestGrowth:
         names = [f"f{number}" for number in range(12)]
         for name in names:
             harness.store(name)
-        harness.open(*names[:11])
+        harness.open(*names[:8])
         old = harness.index.segments[1].number
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(os, function, refuse)
-            harness.open(names[11])
+            harness.open(*names[8:])
             harness.work()
         assert harness.index.segments[1].number == old
         assert all(harness.find(name) for name in names)
@@ -381,15 +383,15 @@ class TestGrowth:
 
     def test_largest_table(self, harness: IndexHarness, monkeypatch: pytest.MonkeyPatch) -> None:
         """It is not replaced by a larger one."""
-        monkeypatch.setattr(limits, "INDEX_CELLS_MAX", 2 * BUCKET_CELLS)
+        monkeypatch.setattr(limits, "INDEX_CELLS_MAX", CELLS)
         names = [f"f{number}" for number in range(40)]
         for name in names:
             harness.store(name)
         harness.open(*names)
         harness.work()
         found = [name for name in names if harness.find(name)]
-        assert len(found) == len(harness.index) == 2 * BUCKET_CELLS
-        assert harness.index.segments[1].size == 2 * BUCKET.size
+        assert len(found) == len(harness.index) == 14
+        assert harness.index.segments[1].size == CELLS * CELL_BYTES
         assert harness.retire() == []
 
     def test_larger_table_is_touched_where_it_has_memory(
@@ -415,16 +417,16 @@ class TestGrowth:
         assert looked == [harness.index._cells]
 
     def test_hashes_that_meet(self, harness: IndexHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-        """More names than a bucket has cells, all with one hash: a larger table does not help, and nothing is wrong."""
+        """All names have one hash: a larger table does not help, and nothing is wrong."""
         for module in (fragment_index, index_reader):
             monkeypatch.setattr(module, "hash_of", lambda *_: 7)
-        names = [f"f{number}" for number in range(3 * BUCKET_CELLS)]
+        names = [f"f{number}" for number in range(2 * CELLS)]
         for name in names:
             harness.store(name)
         harness.open(*names)
         harness.work()
         harness.open(*names)
-        assert len(harness.index) <= 2 * BUCKET_CELLS
+        assert len(harness.index) == len(names)
         assert sum(harness.find(name) is not None for name in names) == 1
         harness.do(*(DeleteFragment("p", name) for name in names))
         harness.publish()

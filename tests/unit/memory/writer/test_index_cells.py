@@ -1,4 +1,4 @@
-"""The hash table of the index: a cell in one of two buckets, found by whoever has the hash."""
+"""The hash table of the index: a cell is found from the place of its hash on, whatever was added and removed before."""
 
 import errno
 import os
@@ -11,18 +11,18 @@ from stepwell import limits
 from stepwell.limits import MIB
 from stepwell.memory.writer.index_cells import IndexCells
 from stepwell.memory.writer.segments import MemorySegment
-from stepwell.protocol.fragment_index import BUCKET, BUCKET_CELLS, buckets_of
+from stepwell.protocol.fragment_index import CELL_BYTES, CELL_WORDS, HASH, SLOT, place_of
 
 Make = Callable[[int], IndexCells]
 
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """Makes tables of a number of buckets, with all their memory."""
+    """Makes tables of a number of cells, with all their memory."""
     made: list[IndexCells] = []
 
-    def table(buckets: int) -> IndexCells:
-        cells = IndexCells(MemorySegment(len(made) + 1, buckets * BUCKET.size))
+    def table(capacity: int) -> IndexCells:
+        cells = IndexCells(MemorySegment(len(made) + 1, capacity * CELL_BYTES))
         made.append(cells)
         while not cells.prepare():
             pass
@@ -34,55 +34,66 @@ def make() -> Iterator[Make]:
 
 
 def entries(cells: IndexCells) -> list[tuple[int, int, int]]:
-    """All cells in use: bucket, hash and slot."""
-    found: list[tuple[int, int, int]] = []
-    for bucket, words in enumerate(BUCKET.iter_unpack(cells.segment.view)):
-        hashes, slots = words[:BUCKET_CELLS], words[BUCKET_CELLS:]
-        found += [(bucket, hashed, slot) for hashed, slot in zip(hashes, slots, strict=True) if slot]
-    return found
+    """All cells in use: number, hash and slot."""
+    words = cells.segment.view.cast("Q")
+    every = [words[at : at + CELL_WORDS].tolist() for at in range(0, len(words), CELL_WORDS)]
+    return [(number, cell[HASH], cell[SLOT]) for number, cell in enumerate(every) if cell[SLOT]]
 
 
-def test_cell_is_in_a_bucket_of_its_hash(make: Make) -> None:
-    """Whatever was added and removed before: each slot is there once, with its hash, and the count is right."""
-    cells, generator = make(8), random.Random(1)
+def reached(cells: IndexCells, hashed: int) -> list[int]:
+    """All slots that a search from the place of a hash passes before it comes to an empty cell."""
+    found = {number: slot for number, _, slot in entries(cells)}
+    at = place_of(hashed, (cells.capacity - 1) * CELL_WORDS) // CELL_WORDS
+    slots: list[int] = []
+    while at in found:
+        slots.append(found[at])
+        at = (at + 1) % cells.capacity
+    return slots
+
+
+@pytest.mark.parametrize("bits", [64, 3])
+def test_each_cell_is_found_from_its_hash(make: Make, bits: int) -> None:
+    """Whatever was added and removed before, also among hashes that meet: each slot is there once."""
+    cells, generator = make(64), random.Random(1)
     kept: dict[int, int] = {}
-    for slot in range(1, 300):
-        hashed = generator.getrandbits(64)
+    for slot in range(1, 600):
+        hashed = generator.getrandbits(bits)
         if cells.add(hashed, slot):
             kept[slot] = hashed
-        if generator.random() < 0.8 and kept:
+        while kept and generator.random() < (0.4 if len(kept) < 50 else 0.7):
             gone = generator.choice([*kept])
             cells.remove(kept.pop(gone), gone)
         found = entries(cells)
         assert {slot: hashed for _, hashed, slot in found} == kept
-        assert all(bucket in buckets_of(hashed, 8) for bucket, hashed, _ in found)
         assert cells.count == len(found) == len(kept)
+        assert all(slot in reached(cells, hashed) for slot, hashed in kept.items())
 
 
-def test_full_buckets_refuse(make: Make) -> None:
-    """Only when both are full, and nothing of what they have is lost; with room there is room again."""
-    cells, hashed = make(4), 0x2_0000_0001
-    assert cells.capacity == 4 * BUCKET_CELLS
-    assert [cells.add(hashed, slot) for slot in range(1, 18)] == [True] * 16 + [False]
-    assert cells.count == 16
-    assert {bucket for bucket, _, _ in entries(cells)} == {1, 2}
-    cells.remove(hashed, 5)
-    assert cells.add(hashed, 17)
-    assert {slot for _, _, slot in entries(cells)} == {*range(1, 18)} - {5}
+def test_full_table_refuses(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before its last cell is in use, so that a search always ends; with room there is room again."""
+    monkeypatch.setattr(limits, "INDEX_CELLS_PERCENT_MAX", 75)
+    cells = make(8)
+    assert [cells.add(7, slot) for slot in range(1, 9)] == [True] * 6 + [False] * 2
+    assert [slot for _, _, slot in entries(cells)] == [2, 3, 4, 5, 6, 1]  # the search goes on at the beginning
+    cells.remove(7, 2)
+    assert reached(cells, 7) == [1, 3, 4, 5, 6]
+    assert cells.add(7, 9)
+    assert reached(cells, 7) == [1, 3, 4, 5, 6, 9]
 
 
-def test_emptier_bucket_is_taken(make: Make) -> None:
-    """So that both fill up evenly."""
-    cells = make(4)
+def test_crowded(make: Make) -> None:
+    """A table that is more than half full should be replaced by a larger one."""
+    cells = make(8)
+    crowded: list[bool] = []
     for slot in range(1, 7):
-        cells.add(0x2_0000_0001, slot)
-    buckets = [bucket for bucket, _, _ in entries(cells)]
-    assert (buckets.count(1), buckets.count(2)) == (3, 3)
+        cells.add(slot, slot)
+        crowded.append(cells.is_crowded)
+    assert crowded == [False] * 4 + [True] * 2
 
 
 def test_removing_what_is_not_there(make: Make) -> None:
     """A slot that found no room in this table changes nothing of it."""
-    cells = make(2)
+    cells = make(16)
     cells.add(0, 1)
     cells.remove(1, 2)
     cells.remove(0, 2)
