@@ -184,7 +184,7 @@ class FragmentIndex:
             slots = self._slots
             assert slots is not None
         if self._asked:
-            self._fill(min(self._asked * limits.INDEX_ROWS_PER_READ, limits.INDEX_ROWS_PER_TURN_MAX))
+            self._advance(min(self._asked * limits.INDEX_ROWS_PER_READ, limits.INDEX_ROWS_PER_TURN_MAX))
             self._asked = 0
         words = slots.words
         if self._changed or self._is_copied:
@@ -226,12 +226,7 @@ class FragmentIndex:
 
         The fragments are in the index after the next `publish`.
         """
-        if self._slots is None or self._cells is None:
-            return False
-        if self._successor is not None and not self._is_copied:
-            self._copy_cells(self._successor)
-            return True
-        return self._fill(limits.INDEX_ROWS_PER_SLICE)
+        return self._slots is not None and self._advance(limits.INDEX_ROWS_PER_SLICE)
 
     def close_retired(self) -> list[tuple[int, int]]:
         """Close the segments that were replaced, and return their numbers and sizes."""
@@ -269,6 +264,8 @@ class FragmentIndex:
         self._slots, self._cells = slots, cells
         slots.words[CELLS] = cells.segment.number
         self._listed_to = ""
+        if self._is_short(cells.capacity):
+            self._grow()
         return True
 
     def _new_segment(self, size: int) -> MemorySegment:
@@ -341,6 +338,16 @@ class FragmentIndex:
         if not places:
             del self._places[key[0]]
 
+    def _advance(self, rows: int) -> bool:
+        """Enter up to so many fragments that no client has asked for. While the hash table grows, copy cells instead.
+
+        Return True if there was anything to do.
+        """
+        if self._successor is not None and not self._is_copied:
+            self._copy_cells(self._successor)
+            return True
+        return self._fill(rows)
+
     def _fill(self, rows: int) -> bool:
         """Enter up to so many fragments that no client has asked for. Return True if there were any to look at."""
         assert self._slots is not None
@@ -373,14 +380,20 @@ class FragmentIndex:
     # Growth.
 
     def _grow(self) -> None:
-        """Begin to fill a larger hash table. It is used once all slots are in it."""
+        """Begin to fill a larger hash table, with room for all hot fragments. It is used once all slots are in it."""
         assert self._cells is not None
         capacity = self._cells.capacity * limits.INDEX_GROWTH
         if self._successor is not None or capacity > limits.INDEX_CELLS_MAX:
             return
+        while self._is_short(capacity) and capacity * limits.INDEX_GROWTH <= limits.INDEX_CELLS_MAX:
+            capacity *= limits.INDEX_GROWTH
         with suppress(OSError, MemoryError):
             self._successor = IndexCells(self._new_segment(capacity * CELL_BYTES))
             self._copied = 1
+
+    def _is_short(self, capacity: int) -> bool:
+        """Return True if a hash table of this size would be crowded with all hot fragments in it."""
+        return self._fragments.usage(HOT).entries * 100 > limits.INDEX_CELLS_PERCENT_GROWTH * capacity
 
     @property
     def _is_copied(self) -> bool:

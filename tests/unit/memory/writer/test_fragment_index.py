@@ -366,9 +366,11 @@ class TestGrowth:
     def test_no_memory_for_a_larger_table(self, harness: IndexHarness, function: str) -> None:
         """The old one stays in use, and the growth is tried again with a later fragment."""
         names = [f"f{number}" for number in range(12)]
-        for name in names:
+        for name in names[:8]:
             harness.store(name)
         harness.open(*names[:8])
+        for name in names[8:]:
+            harness.store(name)
         old = harness.index.segments[1].number
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(os, function, refuse)
@@ -380,6 +382,30 @@ class TestGrowth:
         harness.open("later")
         harness.work()
         assert harness.index.segments[1].number != old
+
+    def test_grows_to_the_size_that_is_needed(self, harness: IndexHarness) -> None:
+        """The first larger table has room for all fragments, and is begun before the first of them is entered."""
+        names = [f"f{number}" for number in range(100)]
+        for name in names:
+            harness.store(name)
+        harness.open("f0")
+        first = harness.index.segments[1].number
+        harness.work()
+        assert [harness.index.segments[1].size // CELL_BYTES] == [256]
+        assert harness.retire() == [first]
+        harness.share()
+        assert all(harness.find(name) for name in names)
+
+    def test_grows_while_no_moment_is_idle(self, harness: IndexHarness) -> None:
+        """Turns that answer reads copy the cells and enter the fragments, so that the reads end."""
+        names = [f"f{number}" for number in range(100)]
+        for name in names:
+            harness.store(name)
+        for name in names:
+            harness.do(GetFragment("p", name))
+            harness.publish()
+        harness.share()
+        assert all(harness.find(name) for name in names)
 
     def test_largest_table(self, harness: IndexHarness, monkeypatch: pytest.MonkeyPatch) -> None:
         """It is not replaced by a larger one."""
