@@ -94,7 +94,7 @@ ENCODING: Final = "o200k_base"
 Name = Annotated[str, Meta(max_length=limits.FRAGMENT_ID_CHARS_MAX)]
 """A name that is only looked up, so that it need not be valid."""
 
-ReadCount = Annotated[int, Meta(ge=1, le=limits.INDEX_READS_PER_REPORT_MAX)]
+ReadCount = Annotated[int, Meta(ge=1, le=limits.INDEX_COUNT_PER_REPORT_MAX)]
 
 RequestId = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
@@ -223,7 +223,7 @@ class ReadsReported(Message, frozen=True):
     """
 
     reads: Annotated[tuple[tuple[Name, Name, ReadCount], ...], Meta(max_length=limits.INDEX_READS_PER_REPORT_MAX)]
-    misses: Annotated[int, Meta(ge=0, le=limits.INDEX_MISSES_PER_REPORT_MAX)] = 0
+    misses: Annotated[int, Meta(ge=0, le=limits.INDEX_COUNT_PER_REPORT_MAX)] = 0
 
 
 class Goodbye(Message, frozen=True):

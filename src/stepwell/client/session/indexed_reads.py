@@ -102,6 +102,6 @@ class IndexedReads:
         found = [(*record.key, counts[record]) for record in dict.fromkeys(reversed(drained))][::-1]
         reports: list[ReadsReported] = []
         for start in range(0, len(found), limits.INDEX_READS_PER_REPORT_MAX):
-            misses, self.misses = min(self.misses, limits.INDEX_MISSES_PER_REPORT_MAX), 0
+            misses, self.misses = min(self.misses, limits.INDEX_COUNT_PER_REPORT_MAX), 0
             reports.append(ReadsReported(tuple(found[start : start + limits.INDEX_READS_PER_REPORT_MAX]), misses))
         return reports

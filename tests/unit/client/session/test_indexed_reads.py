@@ -255,6 +255,18 @@ class TestReports:
         assert [len(each.reads) for each in sent if isinstance(each, ReadsReported)] == [2, 1]
         assert reports(sent) == {"a": 5, "b": 5, "c": 5}
 
+    def test_many_reads_of_one(self, client: sw.Client, sent: list[ClientMessage]) -> None:
+        """The number of reads of a fragment is not bounded by the number of fragments in a report."""
+        ready(client, "a")
+        client.status()
+        before = counted(client, "a")
+        sent.clear()
+        for _ in range(limits.INDEX_READS_PER_REPORT_MAX + 1):
+            client.tiers.get("a")
+        client.status()
+        assert reports(sent) == {"a": limits.INDEX_READS_PER_REPORT_MAX + 1}
+        assert counted(client, "a") == before + limits.INDEX_READS_PER_REPORT_MAX + 1
+
     def test_misses(self, client: sw.Client) -> None:
         """Reads that became requests are counted too, and travel with the next report."""
         ready(client, "a")
