@@ -69,6 +69,11 @@ class AsyncConnection(FrameSocket):
         encode_frame(message, self._unsent)
         self._flush()
 
+    def send_with_next(self, message: ClientMessage) -> None:
+        """Put a message that has no answer ahead of the next one that is sent."""
+        self._require_open()
+        encode_frame(message, self._unsent)
+
     def send_request(self, message: ClientMessage, on_end: Callable[[], None] | None = None) -> AnswerFuture:
         """Send a message and return the future of its answer. `on_end` is called when it is answered or never will be.
 

@@ -145,6 +145,9 @@ def test_reads_of_other_threads_do_not_keep_a_thread_reporting() -> None:
             """A connection during whose sends other threads read."""
 
             def send(self, message: ClientMessage) -> None:
+                raise AssertionError(message)
+
+            def send_with_next(self, message: ClientMessage) -> None:
                 sent.append(message)
                 if len(sent) < 10:
                     channel.reads.reads.append(read)

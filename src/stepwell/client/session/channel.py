@@ -43,9 +43,11 @@ from stepwell.transport.connection import Connection
 
 
 class Sends(Protocol):
-    """A connection, blocking or asynchronous, that sends a message or raises `RuntimeLost`."""
+    """A connection, blocking or asynchronous, that sends messages without answers, or raises `RuntimeLost`."""
 
     def send(self, message: ClientMessage) -> None: ...
+
+    def send_with_next(self, message: ClientMessage) -> None: ...
 
 
 class Channel:
@@ -234,7 +236,7 @@ class Channel:
         """Tell the manager which segments this process has unmapped, and what it has read without a request."""
         if self.reads.reads:
             for report in self.reads.pop_reports():
-                connection.send(report)
+                connection.send_with_next(report)
         if self.mappings.released:
             released = self.mappings.pop_released()
             try:

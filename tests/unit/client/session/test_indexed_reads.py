@@ -14,7 +14,6 @@ from stepwell import limits
 from stepwell.boot import clock_namespace
 from stepwell.client.session import indexed_reads
 from stepwell.client.session.indexed_reads import IndexedReads
-from stepwell.errors import RuntimeLost
 from stepwell.memory.reader import index_reader
 from stepwell.memory.writer import fragment_index
 from stepwell.protocol.messages import ClientMessage, IndexOpened, ReadsReported, SegmentInfo
@@ -45,17 +44,23 @@ def runtime(clock: BootClock) -> Iterator[LocalRuntime]:
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[ClientMessage]:
     """All messages of clients, in order."""
     found: list[ClientMessage] = []
-    send, exchange = Connection.send, Connection.exchange
+    sending = Connection.send, Connection.send_with_next
+    exchange = Connection.exchange
 
     def watched_send(self: Connection, message: ClientMessage) -> None:
         found.append(message)
-        send(self, message)
+        sending[0](self, message)
+
+    def watched_send_with_next(self: Connection, message: ClientMessage) -> None:
+        found.append(message)
+        sending[1](self, message)
 
     def watched_exchange(self: Connection, message: ClientMessage) -> object:
         found.append(message)
         return exchange(self, message)
 
     monkeypatch.setattr(Connection, "send", watched_send)
+    monkeypatch.setattr(Connection, "send_with_next", watched_send_with_next)
     monkeypatch.setattr(Connection, "exchange", watched_exchange)
     return found
 
@@ -226,20 +231,29 @@ class TestReports:
         for _ in range(3):
             client.tiers.get("a")
         attempts: list[ReadsReported] = []
-        send = Connection.send
+        send = Connection.send_with_next
 
         def broken(self: Connection, message: ClientMessage) -> None:
+            send(self, message)
             if isinstance(message, ReadsReported):
                 attempts.append(message)
                 self.interrupt()
-                raise RuntimeLost("cut")
-            send(self, message)
 
-        monkeypatch.setattr(Connection, "send", broken)
+        monkeypatch.setattr(Connection, "send_with_next", broken)
         client.tiers.store(fragment("b"))
         assert len(attempts) == 1
         assert client.tiers.contains("b")
         assert client.status().index.hits == 0
+
+    def test_request_that_cannot_be_encoded(self, client: sw.Client) -> None:
+        """It is refused before a byte is sent. The reads before it go with the next request."""
+        ready(client, "a")
+        client.status()
+        before = counted(client, "a")
+        client.tiers.get("a")
+        with pytest.raises(sw.InvalidArgument):
+            client.tiers.delete("\ud800")
+        assert counted(client, "a") == before + 1
 
     def test_long_reports_are_several(
         self, client: sw.Client, sent: list[ClientMessage], monkeypatch: pytest.MonkeyPatch
