@@ -147,6 +147,7 @@ def _perform(session: Session, order: WorkOrder, keys: Keys) -> Share:
             names = map(keys.name, range(keys.count))
             while items := [(key, new_body(key)) for key in islice(names, LOAD_AT_ONCE)]:
                 session.load(items, is_warm=order.task == "load warm")
+            session.finish_load(keys.name(0))
             return Share()
         case work:
             calls = KINDS[work](session, keys, order.batch)

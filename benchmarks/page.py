@@ -29,6 +29,7 @@ _METHOD: Final = """\
 - Only some calls are timed by themselves, because reading the clock takes as long as a short call. Nothing is
   subtracted from a figure.
 - A body has 1 KiB and is new, if its table says nothing else. `get` ends when the caller has the body's bytes.
+- A service that is loaded with fragments before a work may finish what it does in the background after that.
 - Busy processes compute all the time and have the same priority as the clients. They start and end with each work.
 - A contender that cannot do a work has no figure there. One that could not take part is named with its reason.
 """

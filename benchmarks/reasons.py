@@ -8,11 +8,58 @@ from __future__ import annotations
 
 from typing import Final
 
-LIMITS: Final[dict[tuple[str, str], str]] = {
-    ("stepwell", "store, one at a time, 4 clients"): (
-        "Each call wakes the manager and then its client, which have to share the cores with the other clients. A bare "
-        "pipe has only this."
-    ),
-    ("stepwell", "store, batches of 100, 4 clients"): "The manager is busy all the time: see its CPU for an operation.",
+from benchmarks.section import OURS
+
+_WAKE_UPS: Final = (
+    "Each call wakes the manager and then its client. A bare pipe, which has only these two wake-ups, is no faster."
+)
+_SHARED_CORES: Final = (
+    "Each call wakes the manager and then its client, which have to share the cores with the other clients. A bare "
+    "pipe has only this."
+)
+_MANAGER: Final = "The manager is busy all the time: see its CPU for an operation."
+_REPLACED: Final = f"{_MANAGER} A replaced fragment is published in the index, and its old body is released."
+_FIRST_READ: Final = (
+    "Each fragment is read once or a few times in a measurement: the manager enters it into the index, which takes "
+    "about 4 µs, and each client decodes it, which takes about as long."
+)
+_MIX: Final = (
+    "Nine in ten calls take a microsecond or two. The rest are replacing stores, and each reader decodes what they "
+    "have replaced."
+)
+_BUSY: Final = (
+    "The manager waits for a core in each call. It does not spin beside busy processes, but it wakes up later than one "
+    "thread of the server, which has less to do."
+)
+_TAIL: Final = "The usual call takes about a microsecond, and so does the limit. The slowest ones are requests."
+_COMMIT: Final = (
+    "A turn of the manager commits what has arrived, in one SQLite transaction. Clients that wait for each answer send "
+    "too little at a time; the CPU for a request counts as in memory."
+)
+
+_BY_WORK: Final[dict[str, str]] = {
+    "store, one at a time, 1 client": _WAKE_UPS,
+    "store, one at a time, 4 clients": _SHARED_CORES,
+    "store, batches of 100, 4 clients": _MANAGER,
+    "get, one at a time, 1 client": _FIRST_READ,
+    "get, one at a time, 4 clients": _FIRST_READ,
+    "get, batches of 100, 4 clients": _FIRST_READ,
+    "get, one at a time, 16 clients": _TAIL,
+    "get, batches of 16, 16 clients": _TAIL,
+    "get, batches of 100, 16 clients": _TAIL,
+    "replacing store, one at a time, 1 client": _WAKE_UPS,
+    "replacing store, one at a time, 4 clients": _SHARED_CORES,
+    "replacing store, batches of 100, 4 clients": _REPLACED,
+    "90 % get and 10 % replacing store, one at a time, 4 clients": _MIX,
+    "replacing store, at a pace": _SHARED_CORES,
+} | {
+    f"{work}, one at a time, {clients}, beside {busy}": sentence
+    for work, sentence in (("get", _FIRST_READ), ("replacing store", _BUSY))
+    for clients in ("1 client", "4 clients")
+    for busy in ("1 busy process", "2 busy processes")
+}
+
+LIMITS: Final[dict[tuple[str, str], str]] = {(OURS, work): sentence for work, sentence in _BY_WORK.items()} | {
+    (f"{OURS}, {way}", "8 clients"): _COMMIT for way in ("one at a time", "16 outstanding")
 }
 """A sentence by the contender and the work of a row."""

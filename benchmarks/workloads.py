@@ -1,8 +1,8 @@
 """Works on fragments of 1 KiB that exist: reading, replacing, both mixed, beside busy processes and beside a writer.
 
-Each contender is loaded once. Then its clients use the loaded keys in a random order. In each round each contender has
-its turn at each work, under the same load of other processes, which begins and ends with the work. Nothing is pinned
-to a core.
+Each contender is loaded once, and may finish what it does in the background after that. Then its clients use the loaded
+keys in a random order. In each round each contender has its turn at each work, under the same load of other processes,
+which begins and ends with the work. Nothing is pinned to a core.
 """
 
 from __future__ import annotations

@@ -58,6 +58,9 @@ class Session:
         del is_warm
         self.put_many(items)
 
+    def finish_load(self, key: str) -> None:
+        """Wait until the service has done what it does in the background after a load. `key` was loaded."""
+
     def forget(self, keys: Sequence[str]) -> None:
         """Delete these keys and everything else that was put. It is not timed."""
         raise NotImplementedError

@@ -22,6 +22,9 @@ PROJECT = "p"
 ROOM = sw.TierBudget(hot_tokens=100_000_000, arena_bytes=4 * 1024 * limits.MIB, promotion_threshold=1_000_000_000)
 """A budget so large that nothing is evicted. A fragment that is loaded as a warm one stays warm."""
 
+INDEX_PAUSE_SECONDS = 0.5
+"""An index that has not grown for this long is complete."""
+
 
 def _fragment(key: str, body: bytes) -> sw.Fragment:
     return sw.Fragment(fragment_id=key, project=PROJECT, body=body, tokens=1)
@@ -65,6 +68,15 @@ class Requests(Session):
     def load(self, items: Sequence[Item], *, is_warm: bool) -> None:
         tier = sw.Tier.WARM if is_warm else sw.Tier.HOT
         self._tiers.store_many([_fragment(key, body) for key, body in items], tier=tier)
+
+    def finish_load(self, key: str) -> None:
+        """Read once, which opens the index of reads, and wait until it has all fragments."""
+        self._tiers.get(key, project=PROJECT)
+        status, before = self._client.status(), -1
+        while status.index.fragments > before:
+            before = status.index.fragments
+            time.sleep(INDEX_PAUSE_SECONDS)
+            status = self._client.status()
 
     def forget(self, keys: Sequence[str]) -> None:
         left = iter(keys)
