@@ -63,7 +63,8 @@ class FragmentIndex:
 
     A fragment that has changed is in `_changed` until the next `publish`. `_places` has the slot of each fragment in
     the index, by project and id; `_handles` and `_hashes` have the place of the body and the hash, by slot. While a
-    larger hash table is being filled, `_successor` has it, and all slots before `_copied` are in it.
+    larger hash table is being filled, `_successor` has it, and all slots before `_copied` are in it. None is, not even
+    the unused slot 0, before the table has its memory.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class FragmentIndex:
         self._slots: IndexSlots | None = None
         self._cells: IndexCells | None = None
         self._successor: IndexCells | None = None
-        self._copied = 1
+        self._copied = 0
         self._places: dict[str, dict[str, int]] = {}
         self._handles: dict[int, Handle] = {}
         self._hashes = array("Q", [0])
@@ -166,9 +167,12 @@ class FragmentIndex:
         slots = self._slots
         if slots is None:
             return
+        project, places = "", _NO_SLOTS
         for entry in entries:
             row = entry.row
-            slot = self._places.get(row.project, _NO_SLOTS).get(row.fragment_id)
+            if row.project is not project:  # all rows of a project have the same object
+                project, places = row.project, self._places.get(row.project, _NO_SLOTS)
+            slot = places.get(row.fragment_id)
             if slot is not None:
                 slots.write_accesses(slot, entry.access_count, entry.last_accessed_ms)
 
@@ -315,9 +319,12 @@ class FragmentIndex:
             return None
         if self._cells.is_crowded:
             self._grow()
+        is_copied = self._is_copied
         while len(self._hashes) <= slot:
             self._hashes.append(0)
         self._hashes[slot] = hashed
+        if is_copied:  # the larger table has all other slots: it keeps up, or it would never be used while clients ask
+            self._copied = len(self._hashes)
         if self._successor is not None and slot < self._copied:
             self._successor.add(hashed, slot)
         self._places.setdefault(key[0], {})[key[1]] = slot
@@ -389,7 +396,7 @@ class FragmentIndex:
             capacity *= limits.INDEX_GROWTH
         with suppress(OSError, MemoryError):
             self._successor = IndexCells(self._new_segment(capacity * CELL_BYTES))
-            self._copied = 1
+            self._copied = 0
 
     def _is_short(self, capacity: int) -> bool:
         """Return True if a hash table of this size would be crowded with all hot fragments in it."""
@@ -410,7 +417,7 @@ class FragmentIndex:
             self._successor = None
             return
         end = min(len(self._hashes), self._copied + limits.INDEX_CELLS_PER_SLICE)
-        for slot in range(self._copied, end):
+        for slot in range(self._copied, end):  # no fragment has the hash of slot 0
             if hashed := self._hashes[slot]:
                 successor.add(hashed, slot)
         self._copied = end

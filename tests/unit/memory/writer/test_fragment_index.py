@@ -38,6 +38,21 @@ def harness() -> Iterator[IndexHarness]:
         yield made
 
 
+def open_growing(harness: IndexHarness, names: list[str]) -> list[str]:
+    """Store fragments, and open the index so that it has twelve of them and begins to grow. Return their names."""
+    for name in names[:8]:
+        harness.store(name)
+    harness.open(*names[:8])
+    for name in names[8:]:
+        harness.store(name)
+    harness.do(*(GetFragment("p", name) for name in names[8:12]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "INDEX_ROWS_PER_TURN_MAX", 0)
+        harness.publish()
+    harness.share()
+    return names
+
+
 def refuse(*_: object) -> NoReturn:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -333,9 +348,7 @@ class TestGrowth:
 
     def test_reader_with_the_old_table(self, harness: IndexHarness) -> None:
         """Finds no new name, until it is given the new table; the old one is retired once."""
-        for number in range(14):
-            harness.store(f"f{number}")
-        harness.open(*(f"f{number}" for number in range(12)))
+        open_growing(harness, [f"f{number}" for number in range(14)])
         old = harness.index.segments[1].number
         assert harness.find("f0") is not None
         harness.work()
@@ -384,15 +397,15 @@ class TestGrowth:
         assert harness.index.segments[1].number != old
 
     def test_grows_to_the_size_that_is_needed(self, harness: IndexHarness) -> None:
-        """The first larger table has room for all fragments, and is begun before the first of them is entered."""
+        """The first larger table has room for all fragments, and replaces the empty one in the same turn."""
         names = [f"f{number}" for number in range(100)]
         for name in names:
             harness.store(name)
         harness.open("f0")
-        first = harness.index.segments[1].number
-        harness.work()
         assert [harness.index.segments[1].size // CELL_BYTES] == [256]
-        assert harness.retire() == [first]
+        assert len(harness.retire()) == 1
+        harness.work()
+        assert harness.retire() == []
         harness.share()
         assert all(harness.find(name) for name in names)
 
@@ -406,6 +419,15 @@ class TestGrowth:
             harness.publish()
         harness.share()
         assert all(harness.find(name) for name in names)
+
+    def test_takes_over_while_clients_ask(self, harness: IndexHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A turn that copies the last cells may enter a fragment, and so a slot. The larger table has it, too."""
+        monkeypatch.setattr(limits, "INDEX_CELLS_PER_SLICE", 100)
+        names = open_growing(harness, [f"f{number}" for number in range(14)])
+        old = harness.index.segments[1].number
+        harness.open(names[12])
+        assert harness.index.segments[1].number != old
+        assert harness.find(names[12]) is not None
 
     def test_largest_table(self, harness: IndexHarness, monkeypatch: pytest.MonkeyPatch) -> None:
         """It is not replaced by a larger one."""
@@ -424,10 +446,7 @@ class TestGrowth:
         self, harness: IndexHarness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A fragment that leaves before it was copied is not looked for there: the page may be none."""
-        names = [f"f{number}" for number in range(12)]
-        for name in names:
-            harness.store(name)
-        harness.open(*names)
+        open_growing(harness, [f"f{number}" for number in range(12)])
         successor = harness.index._successor
         assert successor is not None
         looked: list[IndexCells] = []
@@ -461,9 +480,7 @@ class TestGrowth:
     def test_changes_while_it_is_copied(self, harness: IndexHarness) -> None:
         """Fragments that come and go in copied and in other slots are in the larger table, or are not."""
         names = [f"f{number}" for number in range(12)]
-        for name in [*names, "x", "y"]:
-            harness.store(name)
-        harness.open(*names)
+        open_growing(harness, [*names, "x", "y"])
         while harness.index._copied < 4:
             assert harness.index.work()
         harness.do(*(DeleteFragment("p", name) for name in ("f0", "f1", "f9")))
@@ -478,10 +495,7 @@ class TestGrowth:
 
     def test_closed_while_it_grows(self, harness: IndexHarness) -> None:
         """No segment stays, which the leak check of every test sees to."""
-        names = [f"f{number}" for number in range(12)]
-        for name in names:
-            harness.store(name)
-        harness.open(*names)
+        open_growing(harness, [f"f{number}" for number in range(12)])
         assert harness.index._successor is not None
 
 
