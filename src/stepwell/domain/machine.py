@@ -41,7 +41,7 @@ from stepwell.domain.tiers import rules as tier_rules
 from stepwell.domain.tiers.body_refs import BodyTable
 from stepwell.domain.tiers.commands import GetFragment
 from stepwell.domain.tiers.fast_path import StoreRun
-from stepwell.domain.tiers.model import HOT
+from stepwell.domain.tiers.model import HOT, FragmentRow
 from stepwell.domain.tiers.table import FragmentEntry
 from stepwell.domain.verdict import DECIDERS, AnyChange, Origin, Verdict
 from stepwell.errors import ManagerFault, Refused, ResourceExhausted, StepTooLarge, TransactionAborted
@@ -200,17 +200,15 @@ def apply_store_run(state: State, commands: Sequence[object], origin: Origin, ro
         for before, after in chain.from_iterable(run.demotions.values()):
             state.bodies.move(before.digest, before.tier, after.tier)
         if run.replaced:
-            _release_replaced(state.bodies, run)
+            state.bodies.drop(_rows_of_dropped_bodies(run))
     return run
 
 
-def _release_replaced(bodies: BodyTable, run: StoreRun) -> None:
-    """Release the bodies of the rows that a run has replaced. A row with the body of the row before it keeps it."""
-    for row in run.rows:
-        before = run.replaced.get(row.revision)
-        if before is not None and before.digest != row.digest:
-            bodies.release((before.digest, before.size), HOT)
-    bodies.forget_undo()
+def _rows_of_dropped_bodies(run: StoreRun) -> list[FragmentRow]:
+    """Return the rows that a run has replaced, but for those whose body the new row has, too."""
+    replaced = run.replaced
+    pairs = [(before, row) for row in run.rows if (before := replaced.get(row.revision)) is not None]
+    return [before for before, row in pairs if before.digest != row.digest]
 
 
 def count_reads(state: State, reads: Sequence[tuple[str, str, int]], origin: Origin) -> list[FragmentEntry]:
@@ -219,15 +217,9 @@ def count_reads(state: State, reads: Sequence[tuple[str, str, int]], origin: Ori
     A client reports them after the fact. So they change recency and counts, and never a row. A fragment that is gone,
     or outside of the session's scope, is passed over. Return the entries of the others.
     """
-    table, projects = state.fragments, origin.projects
-    entries: list[FragmentEntry] = []
-    for project, fragment_id, count in reads:
-        if projects is None or project in projects:
-            entry = table.find(project, fragment_id)
-            if entry is not None:
-                table.count_reads(entry, count, origin.now_ms)
-                entries.append(entry)
-    return entries
+    if (projects := origin.projects) is not None:
+        reads = [read for read in reads if read[0] in projects]
+    return state.fragments.count_reads(reads, origin.now_ms)
 
 
 def note_packed_bytes(bodies: BodyTable, digest: bytes, packed_bytes: int) -> None:

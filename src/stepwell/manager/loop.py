@@ -322,6 +322,9 @@ class Loop:
                 else:
                     connection.deferred = self._large.begin(connection, session, message)
                 return len(message.commands)
+            case ReadsReported():
+                self._requests.count_reads(message, session)
+                return 1 + len(message.reads) // limits.INDEX_READS_PER_COMMAND
             case OfferUpload() | AskView():
                 connection.deferred, connection.deferred_at_s = message, self._now_s
             case WatchEvents():
@@ -332,9 +335,6 @@ class Loop:
                 self._dispatcher.add_follower(connection, message)
             case ReportProgress() | TasksReceived():
                 self._dispatcher.handle_report(connection, message)
-            case ReadsReported():
-                self._requests.count_reads(message, session)
-                return 1 + len(message.reads) // limits.INDEX_READS_PER_COMMAND
             case SegmentsReleased():
                 self._sharing.holders.release(session, message.segments)
             case AskStatus():

@@ -166,7 +166,7 @@ class RequestHandler:
     def count_reads(self, message: ReadsReported, session: SessionRecord) -> None:
         """Count the reads that a client made without a request. The report is no request: it has no answer."""
         self.owner.count_reads(message.reads, self.origin(session))
-        self.index_hits += sum(count for _, _, count in message.reads)
+        self.index_hits += sum([count for _, _, count in message.reads])
         self.index_misses += message.misses
 
     def origin(self, session: SessionRecord) -> Origin:

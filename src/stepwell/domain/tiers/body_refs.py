@@ -195,6 +195,19 @@ class BodyTable:
             self.bytes -= size
             self._released.add(digest)
 
+    def drop(self, rows: Iterable[_HasBody]) -> None:
+        """Remove a reference from hot for each row: `release` for many at once, which cannot be undone."""
+        counts = self.counts
+        for row in rows:
+            digest, size = row.digest, row.size
+            count = counts[digest]
+            if count.hot == 1 and not count.warm and not count.cold:
+                del counts[digest]
+                self.bytes -= size
+                self.arena_bytes -= size
+            else:
+                self._replace(digest, count, count.plus(HOT, -1))
+
     def move(self, digest: bytes, before: Tier, after: Tier) -> None:
         """Count a reference that moves from one tier to another: `retain` and `release` in one step."""
         count = self.counts[digest]

@@ -51,6 +51,8 @@ class StoreRun(Struct):
     def changes(self, row: FragmentRow) -> tuple[RowChanged[FragmentRow], ...]:
         """Return all changes of the step that stores a row."""
         stored = RowChanged(self.replaced.get(row.revision), row)
+        if not self.demotions:  # the usual case
+            return (stored,)
         return (*starmap(RowChanged, self.demotions.get(row.revision, ())), stored)
 
 

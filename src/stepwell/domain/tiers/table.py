@@ -342,21 +342,40 @@ class FragmentTable:
         self._tiers[row.tier].lru.touch(entry)
         self._projects[row.project].tiers[row.tier].lru.touch(entry)
 
-    def count_reads(self, entry: FragmentEntry, count: int, now_ms: int) -> None:
-        """Count reads of an entry that were made while it was hot.
+    def count_reads(self, reads: Iterable[tuple[str, str, int]], now_ms: int) -> list[FragmentEntry]:
+        """Count reads that were made while the fragments were hot: project, id and number of each.
 
-        If it is hot still, it becomes the most recently used. Otherwise the reads belong to the time before it moved:
-        they do not count towards a promotion.
+        Return the entries of the fragments that are still there. One that is hot still becomes the most recently used.
+        The reads of another one belong to the time before it moved: they do not count towards a promotion.
         """
-        if entry.row.tier is HOT:
-            self.touch(entry, now_ms)
-            entry.accesses_since_move += count - 1
-            entry.access_count += count - 1
-            return
-        entry.access_count += count
-        entry.last_accessed_ms = now_ms
+        found: list[FragmentEntry] = []
+        hot: list[FragmentEntry] = []
+        hot_by_project: dict[str, list[FragmentEntry]] = {}
+        tick, name, entries, hot_there = self._tick, "", self.by_id(""), hot
+        for project, fragment_id, count in reads:
+            if project != name:
+                name, entries, hot_there = project, self.by_id(project), hot_by_project.setdefault(project, [])
+            entry = entries.get(fragment_id)
+            if entry is None:
+                continue
+            found.append(entry)
+            entry.access_count += count
+            entry.last_accessed_ms = now_ms
+            if entry.row.tier is HOT:
+                tick += 1
+                entry.tick = tick
+                entry.touched_at_ms = now_ms
+                entry.accesses_since_move += count
+                hot.append(entry)
+                hot_there.append(entry)
+        self._tick = tick
+        self._tiers[HOT].lru.touch_all(hot)
+        for name, touched in hot_by_project.items():
+            if touched:
+                self._projects[name].tiers[HOT].lru.touch_all(touched)
         if self._read is not None:
-            self._read[entry.row.key] = None
+            self._read.update((entry.row.key, None) for entry in found)
+        return found
 
     def start_tracking_reads(self) -> None:
         """Remember from now on which entries are read, for `drain_read_entries`."""
