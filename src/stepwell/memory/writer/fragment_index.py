@@ -88,8 +88,10 @@ class FragmentIndex:
         self._handles: dict[int, Handle] = {}
         self._hashes = array("Q", [0])
         self._changed: dict[Key, None] = {}
-        # Projects with fragments that idle moments have not come to, each with the serial before the first of them.
+        # Projects with fragments that idle moments have not come to, each with the serial before the first of them; and
+        # projects with bodies that were moved, whose fragments are looked at again.
         self._unfilled: dict[str, int] = {}
+        self._moved: dict[str, int] = {}
         self._listed_to: str | None = None  # the last project that was put there after the opening; None: all were
         self._retired: list[MemorySegment] = []
         self._renew_at_ns = 0
@@ -152,15 +154,20 @@ class FragmentIndex:
     def note_read(self, row: FragmentRow, handle: Handle, together: int = 1) -> None:
         """Note that a client has asked for a hot fragment, so that the next reader need not.
 
-        One that is in the index with the same place is left as it is. With it, the client has asked for others: there
-        are `together`. These are not entered for being asked for, because those of a batch are asked for in any case.
+        One that is in the index with the same place is left as it is. If its body was moved, so were others, and all
+        records of the project are looked at again. With it, the client has asked for others: there are `together`.
+        These are not entered for being asked for, because those of a batch are asked for in any case.
         """
         if self.is_disabled:
             return
         self._asked += together
+        key = row.project, row.fragment_id
         slot = self._places.get(row.project, _NO_SLOTS).get(row.fragment_id)
-        if slot is None or self._handles[slot] is not handle:
-            self._changed[row.project, row.fragment_id] = None
+        if slot is None:
+            self._changed[key] = None
+        elif self._handles[slot] is not handle and key not in self._changed:
+            self._changed[key] = None
+            self._moved.setdefault(row.project, 0)
 
     def note_accesses(self, entries: Iterable[FragmentEntry]) -> None:
         """Let readers see that clients have accessed fragments, as they have reported it. No record changes."""
@@ -356,25 +363,31 @@ class FragmentIndex:
         return self._fill(rows)
 
     def _fill(self, rows: int) -> bool:
-        """Enter up to so many fragments that no client has asked for. Return True if there were any to look at."""
+        """Enter up to so many fragments that no client has asked for. Return True if there were any to look at.
+
+        Those whose record names the old place of their body count as not entered.
+        """
         assert self._slots is not None
         if self._slots.is_full:
             self._unfilled.clear()
-            return False
-        if self._listed_to is not None:
+        elif self._listed_to is not None:
             return self._list_projects(self._listed_to)
-        if not self._unfilled:
+        waiting = self._unfilled or self._moved
+        if not waiting:
             return False
-        project, serial = next(iter(self._unfilled.items()))
+        project, serial = next(iter(waiting.items()))
         entries = [*islice(self._fragments.created_after(project, serial), rows)]
         if not entries:
-            del self._unfilled[project]
+            del waiting[project]
             return True
-        self._unfilled[project] = entries[-1].row.serial
-        places = self._places.get(project, _NO_SLOTS)
+        waiting[project] = entries[-1].row.serial
+        places, handles = self._places.get(project, _NO_SLOTS), self._bodies.handles
         for entry in entries:
-            if entry.row.tier is HOT and entry.row.fragment_id not in places:
-                self._changed[project, entry.row.fragment_id] = None
+            row = entry.row
+            if row.tier is HOT:
+                slot = places.get(row.fragment_id)
+                if slot is None or self._handles[slot] is not handles[row.digest]:
+                    self._changed[project, row.fragment_id] = None
         return True
 
     def _list_projects(self, after: str) -> bool:

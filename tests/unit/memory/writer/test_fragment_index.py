@@ -238,9 +238,10 @@ class TestChanges:
             for number, name in enumerate(names):
                 harness.store(name, noise(9 * KIB, number))
             harness.open("3")
+            harness.work()
             before = harness.find("3")
             assert before is not None
-            harness.do(*(DeleteFragment("p", name) for name in names if name != "3"))
+            harness.do(*(DeleteFragment("p", name) for name in names if name not in {"3", "4"}))
             while harness.owner.bodies.background.work(1.0):
                 pass
             harness.store("last", noise(60 * KIB))
@@ -257,6 +258,8 @@ class TestChanges:
             assert after is not None
             assert after.handle == harness.owner.bodies.handles[digest]
             assert harness.read("3") == (harness.row("3"), noise(9 * KIB, 3))
+            harness.work()
+            assert harness.read("4") == (harness.row("4"), noise(9 * KIB, 4)), "it was moved, and not looked at again"
 
 
 class TestLongRows:
