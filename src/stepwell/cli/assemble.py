@@ -27,9 +27,10 @@ from stepwell.assembly.stages.pack import NO_ROOM
 from stepwell.cli.common import progress_bar
 from stepwell.cli.common.apps import ShellCommand, command_app
 from stepwell.cli.common.completions import complete_plans
+from stepwell.cli.common.exit_codes import FAILED
 from stepwell.cli.common.output import error_console, print_error, print_struct, write_result
-from stepwell.cli.common.parameters import JsonFlag, argument, decimal_number, flag, option, whole_number
-from stepwell.cli.common.request_options import Deadline, Strategies
+from stepwell.cli.common.parameters import JsonFlag, argument, flag, option, whole_number
+from stepwell.cli.common.request_options import Deadline, Fill, StopScore, Strategies, stop_score_of
 from stepwell.cli.common.secret_options import (
     IncludeSecrets,
     RedactEntropy,
@@ -71,18 +72,8 @@ def run(
     budget: Annotated[
         int, option("--budget", metavar="TOKENS", about="bound of the whole text that is printed", parse=whole_number)
     ] = 8_000,
-    fill: Annotated[
-        bool, flag("--fill", "fill the budget, also with what matches the question badly or not at all")
-    ] = False,
-    stop_score: Annotated[
-        float | None,
-        option(
-            "--stop-score",
-            metavar="PART",
-            about=f"leave out what scores less than this part of the best, from 0 to 1 (default: {limits.STOP_SCORE})",
-            parse=decimal_number,
-        ),
-    ] = None,
+    fill: Fill = False,
+    stop_score: StopScore = None,
     focus: Annotated[
         list[str] | None, option("--focus", metavar="SOURCE...", about="one or more paths or ids to begin at")
     ] = None,
@@ -115,8 +106,6 @@ def run(
     Stdout has the context alone, so that it can be piped. The exit code is 1 if nothing is found that matches and fits,
     or if every strategy failed.
     """
-    if fill and stop_score is not None:
-        raise InvalidArgument("give --fill or --stop-score, not both: --fill is --stop-score 0")
     source = source_of(
         path, address, project, secret_policy(include_secrets=include_secrets, redact_entropy=redact_entropy)
     )
@@ -129,7 +118,7 @@ def run(
         focus=focus or [],
         kinds=kinds or [],
         budget_tokens=budget,
-        stop_score=0.0 if fill else limits.STOP_SCORE if stop_score is None else stop_score,
+        stop_score=stop_score_of(stop_score, fill=fill),
     )
     answer = _answer(source, _Question(request, components, plan, strategies, deadline))
     if json:
@@ -138,7 +127,7 @@ def run(
         _print(answer, with_receipt=explain)
     report_redacted(answer.redacted)
     _report_failures(answer)
-    return 0 if answer.fragments and len(answer.failures) < len(answer.strategies) else 1
+    return 0 if answer.fragments else FAILED
 
 
 def _answer(source: Source, question: _Question) -> Answer:

@@ -185,6 +185,7 @@ def test_all_options_of_a_request(client: sw.Client) -> None:
         "depth": 3,
         "budget_tokens": 100,
         "as_of_ms": 1_000,
+        "stop_score": 0.25,
     }
     assert {*options} | {"query", "plan", "strategies"} == {*sw.ContextRequest.__struct_fields__}
     request = client.assemble("why?", strategies=BUILT_IN, **options).receipt.request
