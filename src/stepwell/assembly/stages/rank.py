@@ -5,9 +5,11 @@
   similar in meaning is a match beside others: some fragment is the most similar one to every question.
 - Other parts of the same sources come last: beside a better-scored match they would only take its room.
 
-The stop score ends an answer before its budget is filled with what does not matter: a match with less than that share
-of the best score is left out, and so is all that is no match. Turns of a conversation are an exception: they rank by
-score alone and never stop, because the evidence of a conversation is spread over many turns, each with a low score.
+The stop score ends an answer before its budget is filled with what does not matter: a match with less than that part
+of the best score is left out, and so is all that is no match. A short and recent fragment has much of its score without
+regard to the question, so a match also needs `EVIDENCE_PART` of that part of what the best one has from relevance and
+hierarchy. Turns of a conversation are an exception: they rank by score alone and never stop, because the evidence of a
+conversation is spread over many turns, each with a low score.
 """
 
 from __future__ import annotations
@@ -17,14 +19,17 @@ from typing import Final
 
 from msgspec import Struct
 
-from stepwell.assembly.candidate import Allotment, Candidate, ScoredCandidate
+from stepwell.assembly.candidate import Allotment, Candidate, ScoredCandidate, Scores
 from stepwell.assembly.inputs import Key
 from stepwell.assembly.stages.allocate import capabilities_by_name
 from stepwell.assembly.stages.dedupe import TURN
+from stepwell.assembly.stages.score import HIERARCHY, RELEVANCE
 from stepwell.strategies.payload import StrategyResult
 from stepwell.strategies.protocol import ContextRequest, StrategyInfo
 
 VOICE_MIN: Final = 0.05  # of the largest weight: a strategy with less has no say in which fragment is the first
+EVIDENCE_PART: Final = 0.4  # times the stop score; measured: it costs no hit, and stops after a single good match
+
 QUERY: Final = "query"
 MEANING: Final = "meaning"
 """The capabilities of strategies that look for the words of a question, and for the same meaning in other words."""
@@ -68,7 +73,7 @@ def matches_first(context: RankContext, scored: Sequence[ScoredCandidate]) -> Ra
     leader = next((each for each in scored if _is_first_for_all(each.candidate, voices)), None)
     is_match = [any(vote.strategy in answering for vote in each.candidate.votes) for each in scored]
     has_match = any(is_match)
-    best = max((each.scores.total for each, matches in zip(scored, is_match, strict=True) if matches), default=0.0)
+    stop = _Stop(request.stop_score, [each.scores for each, matches in zip(scored, is_match, strict=True) if matches])
     first: list[ScoredCandidate] = [] if leader is None else [leader]
     others: list[ScoredCandidate] = []
     left_out: list[ScoredCandidate] = []
@@ -77,7 +82,7 @@ def matches_first(context: RankContext, scored: Sequence[ScoredCandidate]) -> Ra
         if each is leader:
             continue
         is_turn = each.candidate.row.kind == TURN and has_match
-        reason = "" if is_turn else _stop_reason(request, each, best, is_match=matches)
+        reason = "" if is_turn else stop.reason(each.scores, is_match=matches)
         if reason:
             left_out.append(each)
             reasons[each.candidate.key] = reason
@@ -120,13 +125,27 @@ def _is_first_for_all(candidate: Candidate, voices: frozenset[str]) -> bool:
     return bool(voices) and voices <= {vote.strategy for vote in candidate.votes if vote.rank == 1}
 
 
-def _stop_reason(request: ContextRequest, scored: ScoredCandidate, best: float, *, is_match: bool) -> str:
-    """Return why a candidate is left out; empty if it is not."""
-    if not request.stop_score:
-        return ""
-    if not is_match:
-        return NO_MATCH
-    return BELOW_STOP if scored.scores.total < request.stop_score * best else ""
+class _Stop:
+    """The scores that a match has to reach. It lives for one call."""
+
+    def __init__(self, stop_score: float, matches: Sequence[Scores]) -> None:
+        self._stop_score: Final = stop_score
+        self._total_min: Final = stop_score * max((each.total for each in matches), default=0.0)
+        self._evidence_min: Final = EVIDENCE_PART * stop_score * max(map(_evidence, matches), default=0.0)
+
+    def reason(self, scores: Scores, *, is_match: bool) -> str:
+        """Return why a candidate with these scores is left out; empty if it is not."""
+        if not self._stop_score:
+            return ""
+        if not is_match:
+            return NO_MATCH
+        is_good = scores.total >= self._total_min and _evidence(scores) >= self._evidence_min
+        return "" if is_good else BELOW_STOP
+
+
+def _evidence(scores: Scores) -> float:
+    """Return the part of a score that depends on the question."""
+    return RELEVANCE * scores.relevance + HIERARCHY * scores.hierarchy
 
 
 COMPONENTS: Final[dict[str, Rank]] = {"matches": matches_first, "score": by_score}
