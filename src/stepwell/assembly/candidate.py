@@ -16,8 +16,8 @@ from stepwell.assembly.inputs import Key
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.strategies.payload import StrategyResult
 
-DepthName = Literal["full", "summary", "signature", "listing"]
-DEPTHS: Final[tuple[DepthName, ...]] = ("full", "summary", "signature", "listing")
+DepthName = Literal["full", "cut", "summary", "signature", "listing"]
+DEPTHS: Final[tuple[DepthName, ...]] = ("full", "cut", "summary", "signature", "listing")
 """All depths, the deepest first."""
 
 
@@ -29,15 +29,12 @@ class SelectedResult(Struct, frozen=True):
 
 
 class Allotment(Struct, frozen=True):
-    """The weight of a strategy (all weights add up to 1), and its allotment of tokens.
-
-    The tokens are those that the strategy may bring in alone before the other strategies have had their turn.
-    """
+    """The weight of a strategy; all weights add up to 1. A strategy `answers` unless it ignores the question."""
 
     result: StrategyResult
     confidence: float
     weight: float
-    tokens: int
+    answers: bool = True
 
 
 class Vote(Struct, frozen=True, array_like=True, gc=False):

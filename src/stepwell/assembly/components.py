@@ -21,6 +21,7 @@ from stepwell.assembly.stages import (
     order,
     pack,
     preamble,
+    rank,
     score,
     select,
     skeleton,
@@ -41,8 +42,9 @@ class Components(Struct, frozen=True, kw_only=True):
     expand: expand.Expand = expand.nearby
     dedupe: dedupe.Dedupe = dedupe.by_content
     score: score.Score = score.balanced
+    rank: rank.Rank = rank.matches_first
     depth: depth.Depth = depth.deepest
-    pack: pack.Pack = pack.dense
+    pack: pack.Pack = pack.best_first
     order: order.Order = order.coherent
     preamble: preamble.Preamble = preamble.brief
     skeleton: skeleton.Skeleton = skeleton.decisions_first
@@ -58,6 +60,7 @@ NAMED: Final[Mapping[str, Mapping[str, object]]] = {
     "expand": expand.COMPONENTS,
     "dedupe": dedupe.COMPONENTS,
     "score": score.COMPONENTS,
+    "rank": rank.COMPONENTS,
     "depth": depth.COMPONENTS,
     "pack": pack.COMPONENTS,
     "order": order.COMPONENTS,
@@ -69,6 +72,7 @@ NAMED: Final[Mapping[str, Mapping[str, object]]] = {
 SINGLE_STRATEGY: Final[Mapping[str, str]] = {
     "expand": "alone",
     "score": "relevance",
+    "rank": "score",
     "pack": "full",
     "preamble": "silent",
 }

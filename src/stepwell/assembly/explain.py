@@ -131,8 +131,8 @@ def diff(before: Receipt, after: Receipt) -> AnswerDifferences:
 
 def _last_kept(receipt: Receipt) -> ReceiptEntry | None:
     """Return the shown entry with the lowest score: the threshold for all that were cut."""
-    shown = [entry for entry in receipt.entries if entry.shown is not None]
-    return shown[-1] if shown else None
+    shown = (entry for entry in receipt.entries if entry.shown is not None)
+    return min(shown, key=lambda entry: entry.scores.total, default=None)
 
 
 class _ReceiptIndex:

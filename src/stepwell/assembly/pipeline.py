@@ -1,10 +1,10 @@
 """The pipeline: from the results of strategies to an answer under a budget.
 
-    select → allocate → fuse → expand → dedupe → score → pack (with depth) → order → preamble, skeleton → render
+    select → allocate → fuse → expand → dedupe → score → rank → pack (with depth) → order → preamble, skeleton → render
 
 Tokens do not add up: the tokens of two texts side by side may be more or fewer than the sum of both. So packing goes by
-the counts of single pieces, and then the rendered text is counted. If it is too long, the least valuable pieces are
-removed; if tokens are left over, packing runs again with what is left.
+the counts of single pieces, and counts the rendered text where the difference may decide. The whole text is counted at
+the end; if it is too long all the same, packing runs again with less room.
 
 The answer depends on the inputs alone. Results are taken in order of the strategies' names, not of arrival, ties are
 broken by project and id, and no clock is read.
@@ -13,7 +13,7 @@ broken by project and id, and no clock is read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -27,12 +27,10 @@ from stepwell.assembly.render import render
 from stepwell.assembly.result import AssemblyResult, build_answer
 from stepwell.assembly.stages import preamble as preambles
 from stepwell.assembly.stages import skeleton as skeletons
-from stepwell.assembly.stages.pack import NOTHING, PackContext, PackResult, without_least_valuable
+from stepwell.assembly.stages.pack import PackContext, PackResult, PlacedPiece, without_worst
 from stepwell.assembly.stages.preamble import AnswerSummary
+from stepwell.assembly.stages.rank import RankContext, RankedCandidates
 from stepwell.assembly.stages.select import validate_results
-
-LEFT_OVER: Final = 0.01  # of the budget: less is not worth another count of the whole text
-LEFT_OVER_TOKENS: Final = 8  # and not less than this
 
 
 class _Layout(Struct, frozen=True):
@@ -58,12 +56,13 @@ def assemble(inputs: AssemblyInputs, components: Components = DEFAULT) -> Answer
     candidates = components.expand(request, view, components.fuse(validated.rows, allotments))
     deduped = components.dedupe(candidates)
     scored = components.score(request, deduped.kept)
-    layout = _LayoutSearch(inputs, components, allotments, failures, len(deduped.candidates)).best(scored)
+    ranked = components.rank(RankContext(request, validated.results, allotments, inputs.offers), scored)
+    layout = _LayoutSearch(inputs, components, allotments, failures, len(deduped.candidates)).best(ranked)
     result = AssemblyResult(
         results=validated.results,
         allotments=allotments,
         failures=failures,
-        scored=scored,
+        ranked=ranked,
         deduped=deduped,
         packed=layout.packed,
         sections=layout.sections,
@@ -91,74 +90,53 @@ class _LayoutSearch:
         self._candidates: Final = candidates
         self._budget: Final = inputs.request.budget_tokens
         self._strategies: Final = [each.result.strategy for each in allotments]
-        shares: Mapping[str, int] = {each.result.strategy: each.tokens for each in allotments}
-        self._context: Final = PackContext(inputs.view, inputs.count, components.depth, shares)
-        self._skeleton: Final = self._skeleton_section()
+        self._context: Final = PackContext(inputs.view, inputs.count, components.depth, self._pieces_tokens)
+        self._preamble_tokens: Final = self._preamble_room()
+        self._skeleton, self._skeleton_tokens = self._skeleton_section()
 
-    def best(self, scored: Sequence[ScoredCandidate]) -> _Layout:
-        """Return the layout with as many pieces as there is room for.
+    def best(self, ranked: RankedCandidates) -> _Layout:
+        """Return the layout with the best pieces that there is room for.
 
-        Each further fill has to add a piece and tokens, so the search ends also where the counts are not monotonic.
+        The sections before the pieces have room of their own. So the room for pieces does not depend on them, and never
+        becomes less when the budget grows.
         """
-        # The sections before the pieces have their place first. The preamble states numbers that are not known yet,
-        # so its length is estimated here; the exact count below corrects the difference.
-        by_key = {each.candidate.key: each for each in scored}
-        beside = sum(self._inputs.count(f"{each}\n\n") for each in self._sections(NOTHING, by_key))
-        packed = self._components.pack(scored, self._budget - beside, self._context, NOTHING)
-        layout = self._lay_out_within_budget(packed, by_key)
-        for _ in range(limits.PACK_FILLS_MAX):
-            left = self._budget - layout.tokens
-            if left < max(LEFT_OVER_TOKENS, LEFT_OVER * self._budget):
-                break
-            fuller = self._components.pack(scored, left, self._context, layout.packed)
-            if len(fuller.placed) == len(layout.packed.placed):
-                break
-            refilled = self._lay_out_within_budget(fuller, by_key)
-            if refilled.tokens <= layout.tokens:
-                break
-            layout = refilled
-        return layout
-
-    def _lay_out_within_budget(self, packed: PackResult, scored: Mapping[Key, ScoredCandidate]) -> _Layout:
-        """Return a layout that fits, without the least valuable pieces.
-
-        Each round removes about twice as much as the round before, so that few rounds are needed.
-        """
+        scored = {each.candidate.key: each for each in ranked.order}
+        room = self._budget - self._preamble_tokens - self._skeleton_tokens
+        packed = self._components.pack(ranked, room, self._context)
         layout = self._lay_out(packed, scored)
+        # No more than a safeguard: with the usual encodings, a text has no more tokens than its parts have.
+        for _ in range(limits.PACK_ROUNDS_MAX):
+            if layout.tokens <= self._budget:
+                break
+            room -= layout.tokens - self._budget
+            packed = self._components.pack(ranked, room, self._context)
+            layout = self._lay_out(packed, scored)
         spare = 0
         while layout.tokens > self._budget and packed.placed:
-            packed = without_least_valuable(packed, layout.tokens - self._budget + spare)
+            packed = without_worst(packed, layout.tokens - self._budget + spare)
             spare = 2 * spare + 1
             layout = self._lay_out(packed, scored)
-        return layout if layout.tokens <= self._budget else self._empty_layout(packed)
-
-    def _empty_layout(self, packed: PackResult) -> _Layout:
-        """Return an empty layout, for a budget that has no room even for the sections before the pieces."""
-        return _Layout(packed, (), (), "", self._inputs.count(""))
+        return layout if layout.tokens <= self._budget else _Layout(packed, (), (), "", self._inputs.count(""))
 
     def _lay_out(self, packed: PackResult, scored: Mapping[Key, ScoredCandidate]) -> _Layout:
         """Order, render and count."""
         pieces = self._components.order(packed.placed.values())
-        sections = self._sections(packed, scored)
+        sections = tuple(each for each in (self._preamble(packed, scored), self._skeleton) if each)
         text = render(sections, pieces)
         return _Layout(packed, sections, pieces, text, self._inputs.count(text))
 
-    def _sections(self, packed: PackResult, scored: Mapping[Key, ScoredCandidate]) -> tuple[str, ...]:
-        """Return the preamble and the skeleton.
+    def _pieces_tokens(self, placed: Iterable[PlacedPiece]) -> int:
+        """Return the tokens of pieces as they stand in the text, with the blank line after them."""
+        text = render((), self._components.order(placed))
+        return self._inputs.count(f"{text}\n\n") if text else 0
 
-        Before anything is packed, the preamble is about as long as it will be.
-        """
-        summary = self._summary(packed, scored)
-        tokens_max = preambles.tokens_max(self._budget, summary)
-        texts = self._components.preamble(summary) if scored and (packed is NOTHING or packed.placed) else ()
-        first = next((each for each in texts if self._inputs.count(f"{each}\n\n") <= tokens_max), "")
-        return tuple(each for each in (first, self._skeleton) if each)
-
-    def _summary(self, packed: PackResult, scored: Mapping[Key, ScoredCandidate]) -> AnswerSummary:
-        """Return the facts that the preamble may state."""
+    def _preamble(self, packed: PackResult, scored: Mapping[Key, ScoredCandidate]) -> str:
+        """Return the first text of the preamble that its room is enough for; empty if nothing is shown."""
+        if not packed.placed:
+            return ""
         shown = [scored[key].candidate for key in packed.placed]
         named = Counter(vote.strategy for candidate in shown for vote in candidate.votes)
-        return AnswerSummary(
+        summary = AnswerSummary(
             shown=len(shown),
             shortened=sum(each.piece.depth != "full" for each in packed.placed.values()),
             candidates=self._candidates,
@@ -166,10 +144,35 @@ class _LayoutSearch:
             neighbours=sum(not candidate.votes for candidate in shown),
             failures=self._failures,
         )
+        texts = self._components.preamble(summary)
+        return next((each for each in texts if self._tokens(each) <= self._preamble_tokens), "")
 
-    def _skeleton_section(self) -> str:
-        """Return the decisions of the request's plan, within their share of the budget; empty without a plan."""
-        plan = self._inputs.request.plan
+    def _preamble_room(self) -> int:
+        """Return the tokens that are reserved for the preamble, whatever its numbers will be."""
+        most = self._candidates
+        summary = AnswerSummary(
+            shown=most,
+            shortened=most,
+            candidates=most,
+            strategies=dict.fromkeys(self._strategies, most),
+            neighbours=most,
+            failures=self._failures,
+        )
+        lengths = [self._tokens(each) for each in self._components.preamble(summary) if each]
+        return max(0, preambles.room_tokens(self._budget, lengths, has_failures=bool(self._failures)))
+
+    def _tokens(self, section: str) -> int:
+        """Return the tokens of a section with the blank line after it."""
+        return self._inputs.count(f"{section}\n\n") if section else 0
+
+    def _skeleton_section(self) -> tuple[str, int]:
+        """Return the decisions of the request's plan, and the tokens reserved for them; nothing without a plan.
+
+        The reserved tokens are the share of the budget, or less if all decisions need less.
+        """
+        plan, count = self._inputs.request.plan, self._inputs.count
         if plan is None:
-            return ""
-        return self._components.skeleton(plan, int(self._budget * skeletons.SHARE), self._inputs.count)
+            return "", 0
+        share = int(self._budget * skeletons.SHARE)
+        whole = self._components.skeleton(plan, limits.REQUEST_TOKENS_MAX, count)
+        return self._components.skeleton(plan, share, count), min(share, self._tokens(whole))

@@ -83,10 +83,12 @@ class ReceiptEntry(Struct, frozen=True, gc=False):
 
 
 class Receipt(Struct, frozen=True):
-    """The record of one answer. Entries are in order of their scores, the best first; duplicates come last.
+    """The record of one answer.
 
-    `sections` are the texts before the pieces. `text_digest` is the hexadecimal digest of the whole text: a replay that
-    gives other bytes is refused.
+    Entries are in the order of packing, the best first; then come those that were not to be shown, and duplicates last.
+    `sections` are the texts before the pieces. `layout` is that of the rendered text (see `render.LAYOUT`); receipts of
+    the first one do not name it. `text_digest` is the hexadecimal digest of the whole text: a replay that gives other
+    bytes is refused.
     """
 
     request: ContextRequest
@@ -97,6 +99,7 @@ class Receipt(Struct, frozen=True):
     entries: tuple[ReceiptEntry, ...]
     sections: tuple[str, ...]
     text_digest: str
+    layout: int = 1
 
     def __repr__(self) -> str:
         entries, shown = plural(len(self.entries), "candidate"), plural(self.total_tokens, "token")

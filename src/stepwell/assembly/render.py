@@ -14,29 +14,36 @@ from typing import Final
 
 from stepwell import limits
 from stepwell.assembly.candidate import AnswerPiece
-from stepwell.assembly.fences import FENCE, displayed_text, fenced
+from stepwell.assembly.fences import FENCE, displayed_text, fenced, language_of
 from stepwell.assembly.inputs import Key
 from stepwell.assembly.stages.dedupe import TURN
 from stepwell.assembly.stages.depth import CODE
 from stepwell.text import ELLIPSIS
 
+LAYOUT: Final = 2
+"""The layout of the text: 1 has no languages behind fences, and a listing of code stands in a fence."""
+
 _CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # in a file name, it could attack a terminal
 
 
-def render(sections: Iterable[str], pieces: Sequence[AnswerPiece]) -> str:
+def render(sections: Iterable[str], pieces: Sequence[AnswerPiece], layout: int = LAYOUT) -> str:
     """Return the text of an answer: the sections, and then the pieces in their order.
 
-    The project is named in headings only if there are several.
+    The project is named in headings only if there are several. `layout` is `LAYOUT` or, for the replay of an older
+    receipt, what that receipt has.
     """
     shows_project = len({piece.project for piece in pieces}) > 1
-    sources = (render_source(list(group), shows_project=shows_project) for _, group in groupby(pieces, _source_key))
+    sources = (
+        render_source(list(group), shows_project=shows_project, layout=layout)
+        for _, group in groupby(pieces, _source_key)
+    )
     return "\n\n".join(section for section in (*sections, *sources) if section)
 
 
-def render_source(pieces: Sequence[AnswerPiece], *, shows_project: bool) -> str:
+def render_source(pieces: Sequence[AnswerPiece], *, shows_project: bool, layout: int = LAYOUT) -> str:
     """Return the text of pieces of one source that follow one another, under one heading."""
     speakers = _SpeakerNames(pieces)
-    runs = [_run(run, speakers) for run in _runs(pieces)]
+    runs = [_run(run, speakers, layout) for run in _runs(pieces, layout)]
     return "\n".join([f"### {_title(pieces[0], shows_project=shows_project)}{_range(runs[0][0])}", *_bodies(runs)])
 
 
@@ -55,12 +62,26 @@ def gap_text(piece: AnswerPiece) -> str:
 
 def render_piece(piece: AnswerPiece) -> str:
     """Return the text of a piece by itself, with the separator before the next one. Packing counts its tokens."""
-    return f"{f'{piece.speaker}: ' if piece.speaker else ''}{displayed_text(piece)}{_separator(piece)}"
+    return f"{speaker_text(piece)}{displayed_text(piece)}{_separator(piece)}"
 
 
-def are_adjacent(before: AnswerPiece, after: AnswerPiece) -> bool:
-    """Return True if nothing is left out between two pieces of a source, and they are of the same kind."""
-    return after.place == before.place + 1 and after.kind == before.kind
+def speaker_text(piece: AnswerPiece) -> str:
+    """Return the longest text that names the speaker of a piece; empty if it has none."""
+    if not piece.speaker:
+        return ""
+    initials = f" ({_initials(piece.speaker)})" if " " in piece.speaker else ""
+    return f"{piece.speaker}{initials}: "
+
+
+def are_adjacent(before: AnswerPiece, after: AnswerPiece, layout: int = LAYOUT) -> bool:
+    """Return True if nothing is left out between two pieces of a source, and they are displayed in the same way."""
+    is_same = after.kind == before.kind and _is_fenced(after, layout) == _is_fenced(before, layout)
+    return is_same and after.place == before.place + 1
+
+
+def _is_fenced(piece: AnswerPiece, layout: int) -> bool:
+    """Return True if a piece stands in a fence. The listing of code is no code."""
+    return piece.kind == CODE and (layout < LAYOUT or piece.depth != "listing")
 
 
 def _source_key(piece: AnswerPiece) -> Key:
@@ -68,11 +89,11 @@ def _source_key(piece: AnswerPiece) -> Key:
     return piece.project, piece.source or f"\0{piece.fragment_id}"
 
 
-def _runs(pieces: Sequence[AnswerPiece]) -> Iterator[list[AnswerPiece]]:
+def _runs(pieces: Sequence[AnswerPiece], layout: int) -> Iterator[list[AnswerPiece]]:
     """Yield the runs of adjacent pieces."""
     run: list[AnswerPiece] = []
     for piece in pieces:
-        if run and not are_adjacent(run[-1], piece):
+        if run and not are_adjacent(run[-1], piece, layout):
             yield run
             run = []
         run.append(piece)
@@ -86,7 +107,7 @@ class _SpeakerNames:
         # Initials are used only if no other speaker has them, neither as initials nor as a name, and if the speaker
         # has more than one turn: the first one spells out what they stand for.
         turns = Counter(piece.speaker for piece in pieces)
-        self._initials: Final = {name: "".join(word[0] for word in name.split()) for name in turns if " " in name}
+        self._initials: Final = {name: _initials(name) for name in turns if " " in name}
         self._meant: Final = Counter([*self._initials.values(), *turns])
         self._turns: Final = turns
         self._named: Final[set[str]] = set()
@@ -102,7 +123,7 @@ class _SpeakerNames:
         return f"{speaker} ({initials})"
 
 
-def _run(pieces: Sequence[AnswerPiece], speakers: _SpeakerNames) -> tuple[tuple[int, int] | None, str]:
+def _run(pieces: Sequence[AnswerPiece], speakers: _SpeakerNames, layout: int) -> tuple[tuple[int, int] | None, str]:
     """Return the lines that a run covers, and its text. A speaker who goes on is not named again."""
     first, last = pieces[0].lines, pieces[-1].lines
     parts: list[str] = []
@@ -113,7 +134,8 @@ def _run(pieces: Sequence[AnswerPiece], speakers: _SpeakerNames) -> tuple[tuple[
         parts.append(f"{speakers.name(piece.speaker)}: {text}" if is_named else text)
         speaker = piece.speaker
     joined = _separator(pieces[0]).join(parts)
-    text = fenced(joined) if pieces[0].kind == CODE else joined
+    language = language_of(pieces[0].source) if layout >= LAYOUT else ""
+    text = fenced(joined, language) if _is_fenced(pieces[0], layout) else joined
     return (first[0], last[1]) if first and last and first[0] <= last[1] else None, text
 
 
@@ -150,4 +172,8 @@ def _separator(piece: AnswerPiece) -> str:
 
 def _fences(piece: AnswerPiece) -> str:
     """Return the fences that a piece of code needs, to be counted."""
-    return f"{FENCE}\n{FENCE}\n" if piece.kind == CODE else ""
+    return f"{FENCE}{language_of(piece.source)}\n{FENCE}\n" if _is_fenced(piece, LAYOUT) else ""
+
+
+def _initials(name: str) -> str:
+    return "".join(word[0] for word in name.split())

@@ -13,7 +13,7 @@ from stepwell.assembly.answer import Answer, StrategyReport
 from stepwell.assembly.candidate import AnswerPiece
 from stepwell.assembly.inputs import Count, Failure
 from stepwell.assembly.receipt import Receipt, ReceiptEntry
-from stepwell.assembly.render import render
+from stepwell.assembly.render import LAYOUT, render
 from stepwell.assembly.result import fragments_of
 from stepwell.assembly.texts import GONE, Unreadable, read
 from stepwell.domain.tiers.body_refs import digest_of
@@ -44,7 +44,9 @@ def replay(receipt: Receipt, view: StrategyView, count: Count) -> Answer:
 
 def _answer(receipt: Receipt, pieces: Sequence[AnswerPiece], count: Count) -> Answer:
     """Return the answer with the rendered text, after its digest is compared with the receipt's."""
-    text = render(receipt.sections, pieces)
+    if receipt.layout > LAYOUT:
+        raise InvalidArgument("this receipt was made by a later version of stepwell: replay it with that version")
+    text = render(receipt.sections, pieces, receipt.layout)
     if digest_of(text.encode()).hex() != receipt.text_digest:
         raise InvalidArgument(
             "this receipt is of another text than its bodies give: it was changed, or made by another version"

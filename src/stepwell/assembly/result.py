@@ -14,11 +14,14 @@ from typing import Final
 from msgspec import Struct
 
 from stepwell.assembly.answer import Answer, AnswerFragment, StrategyReport
-from stepwell.assembly.candidate import Allotment, AnswerPiece, Candidate, DepthName, ScoredCandidate, Scores
+from stepwell.assembly.candidate import Allotment, AnswerPiece, Candidate, DepthName, Scores
 from stepwell.assembly.inputs import AssemblyInputs, Failure
 from stepwell.assembly.receipt import Decision, Receipt, ReceiptEntry, ShownPiece, StrategyUse
+from stepwell.assembly.render import LAYOUT
 from stepwell.assembly.stages.dedupe import DedupeResult
-from stepwell.assembly.stages.pack import NO_ROOM, SHORTENED, PackResult, PlacedPiece
+from stepwell.assembly.stages.depth import CUT
+from stepwell.assembly.stages.pack import DOCSTRINGS_CUT, NO_ROOM, SHORTENED, PackResult, PlacedPiece
+from stepwell.assembly.stages.rank import RankedCandidates
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.source_outline import lines_of, redacted_of
 from stepwell.strategies.payload import StrategyResult
@@ -30,13 +33,13 @@ KEPT: Final = "it was among the best that fit"
 class AssemblyResult(Struct, frozen=True):
     """The outputs of all stages of one assembly.
 
-    `scored` and `deduped` have every candidate; `packed` and `pieces` have those that are in the text.
+    `ranked` and `deduped` have every candidate; `packed` and `pieces` have those that are in the text.
     """
 
     results: tuple[StrategyResult, ...]
     allotments: tuple[Allotment, ...]
     failures: tuple[Failure, ...]
-    scored: tuple[ScoredCandidate, ...]
+    ranked: RankedCandidates
     deduped: DedupeResult
     packed: PackResult
     sections: tuple[str, ...]
@@ -58,6 +61,7 @@ def build_answer(inputs: AssemblyInputs, result: AssemblyResult) -> Answer:
         entries=entries,
         sections=result.sections,
         text_digest=digest_of(result.text.encode()).hex(),
+        layout=LAYOUT,
     )
     return Answer(
         fragments=fragments_of(receipt, result.pieces),
@@ -108,19 +112,19 @@ class _Outcome(Struct, frozen=True):
 
 
 def _entries(result: AssemblyResult) -> tuple[ReceiptEntry, ...]:
-    """Return the entries of all candidates, the best first; duplicates of others come last."""
+    """Return the entries of all candidates in the order of packing; then those left out, and duplicates of others."""
     positions = {piece.key: position for position, piece in enumerate(result.pieces)}
-    packed, deduped = result.packed, result.deduped
+    packed, deduped, ranked = result.packed, result.deduped, result.ranked
     entries: list[ReceiptEntry] = []
     # A candidate is kept if it is among the rendered pieces, because the receipt describes the text. A replaced order
     # stage may leave out pieces that were packed.
-    for scored in result.scored:
+    for scored in (*ranked.order, *ranked.left_out):
         key = scored.candidate.key
         is_kept = key in positions
         outcome = (
             _kept_outcome(packed.placed[key], positions[key])
             if is_kept
-            else _cut_outcome(packed.unreadable.get(key, NO_ROOM))
+            else _cut_outcome(ranked.reasons.get(key) or packed.unreadable.get(key, NO_ROOM))
         )
         entries.append(_entry(scored.candidate, scored.scores, outcome))
     for candidate in deduped.candidates:
@@ -141,9 +145,9 @@ def _kept_outcome(placed: PlacedPiece, position: int) -> _Outcome:
     is_full = piece.depth == "full"
     text = "" if is_full else piece.text
     shown = ShownPiece(position, piece.place, piece.kind, piece.speaker, placed.tokens, text)
-    return (
-        _Outcome("kept", KEPT, piece.depth, shown) if is_full else _Outcome("shortened", SHORTENED, piece.depth, shown)
-    )
+    if is_full:
+        return _Outcome("kept", KEPT, piece.depth, shown)
+    return _Outcome("shortened", DOCSTRINGS_CUT if piece.depth == CUT else SHORTENED, piece.depth, shown)
 
 
 @lru_cache(maxsize=16)
@@ -179,7 +183,7 @@ def _uses(result: AssemblyResult) -> tuple[StrategyUse, ...]:
     """Return the use of each strategy, by name: used ones, ones without a result, and failed ones."""
     shown = {piece.key for piece in result.pieces}
     kept = Counter(
-        vote.strategy for each in result.scored if each.candidate.key in shown for vote in each.candidate.votes
+        vote.strategy for each in result.ranked.order if each.candidate.key in shown for vote in each.candidate.votes
     )
     weights = {each.result.strategy: each for each in result.allotments}
     uses = [

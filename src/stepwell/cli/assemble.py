@@ -23,12 +23,14 @@ from stepwell import limits
 from stepwell.assembly.answer import Answer
 from stepwell.assembly.components import named
 from stepwell.assembly.receipt import Receipt
+from stepwell.assembly.stages.pack import NO_ROOM
 from stepwell.cli.common import progress_bar
 from stepwell.cli.common.apps import ShellCommand, command_app
 from stepwell.cli.common.completions import complete_plans
+from stepwell.cli.common.exit_codes import FAILED
 from stepwell.cli.common.output import error_console, print_error, print_struct, write_result
 from stepwell.cli.common.parameters import JsonFlag, argument, flag, option, whole_number
-from stepwell.cli.common.request_options import Deadline, Strategies
+from stepwell.cli.common.request_options import Deadline, Fill, StopScore, Strategies, stop_score_of
 from stepwell.cli.common.secret_options import (
     IncludeSecrets,
     RedactEntropy,
@@ -70,6 +72,8 @@ def run(
     budget: Annotated[
         int, option("--budget", metavar="TOKENS", about="bound of the whole text that is printed", parse=whole_number)
     ] = 8_000,
+    fill: Fill = False,
+    stop_score: StopScore = None,
     focus: Annotated[
         list[str] | None, option("--focus", metavar="SOURCE...", about="one or more paths or ids to begin at")
     ] = None,
@@ -99,7 +103,8 @@ def run(
     """Without --connect it reads the directory first (only files that changed since the last time), and has a manager
     and workers of its own. With --connect it asks a running manager; a PATH is read into that manager first.
 
-    Stdout has the context alone, so that it can be piped. The exit code is 1 only if every strategy failed.
+    Stdout has the context alone, so that it can be piped. The exit code is 1 if nothing is found that matches and fits,
+    or if every strategy failed.
     """
     source = source_of(
         path, address, project, secret_policy(include_secrets=include_secrets, redact_entropy=redact_entropy)
@@ -108,7 +113,12 @@ def run(
     components = dict(map(_component, component or ()))
     named(components)  # raises for an unknown component now, before processes are started
     request = ContextRequest(
-        projects=[source.project], query=question, focus=focus or [], kinds=kinds or [], budget_tokens=budget
+        projects=[source.project],
+        query=question,
+        focus=focus or [],
+        kinds=kinds or [],
+        budget_tokens=budget,
+        stop_score=stop_score_of(stop_score, fill=fill),
     )
     answer = _answer(source, _Question(request, components, plan, strategies, deadline))
     if json:
@@ -117,7 +127,7 @@ def run(
         _print(answer, with_receipt=explain)
     report_redacted(answer.redacted)
     _report_failures(answer)
-    return 1 if len(answer.failures) == len(answer.strategies) else 0
+    return 0 if answer.fragments else FAILED
 
 
 def _answer(source: Source, question: _Question) -> Answer:
@@ -195,16 +205,19 @@ def _report_unknown_names(client: Client, request: ContextRequest, answer: Answe
 
 
 def _report_failures(answer: Answer) -> None:
-    """Report the strategies that failed. If nothing failed and nothing was found, say that, with each strategy's
-    reason.
-    """
+    """Report the strategies that failed and, if the answer is empty, why: nothing matches, or nothing fits."""
     for failure in answer.failures:
         print_error(f"{failure.strategy}: {failure.message}")
-    if not answer.fragments and not answer.failures:
-        without_hits = [f"{each.strategy}: {each.explanation}" for each in answer.strategies if not each.candidates]
-        print_error("nothing was found that fits: ask otherwise, or give a larger --budget")
-        for each in without_hits if len(without_hits) == len(answer.strategies) else []:
-            print_error(each)
+    if answer.fragments or len(answer.failures) == len(answer.strategies):
+        return
+    if any(entry.reason == NO_ROOM for entry in answer.receipt.entries):
+        print_error("nothing that matches fits: give a larger --budget")
+        return
+    advice = ", or fill the budget with --fill" if answer.receipt.entries else ""
+    print_error(f"nothing matches the question: ask with other words{advice}")
+    without_hits = [f"{each.strategy}: {each.explanation}" for each in answer.strategies if not each.candidates]
+    for each in without_hits if len(without_hits) == len(answer.strategies) else []:
+        print_error(each)
 
 
 def _component(text: str) -> tuple[str, str]:

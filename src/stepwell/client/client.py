@@ -156,6 +156,7 @@ class Client:
         depth: int | None = None,
         budget_tokens: int | None = None,
         as_of_ms: int | None = None,
+        stop_score: float | None = None,
         plan_id: str | None = None,
         strategies: Sequence[str] | None = None,
         view: View | None = None,
@@ -176,6 +177,9 @@ class Client:
         ancestors are included, only the plan's projects are searched, and its description is the question unless a
         one is given. `components` replaces stages of the pipeline by name: `{"fuse": "reciprocal"}`.
 
+        The answer has what matches, and ends before its budget is filled with what scores less than `stop_score` of the
+        best; `stop_score=0` fills the budget. An answer without any match has no fragments.
+
         The receipt is stored under `answer.receipt_id`, unless there is no room for it or `keep_receipt` is False.
         """
         options = RequestOptions(
@@ -186,6 +190,7 @@ class Client:
             depth=depth,
             budget_tokens=budget_tokens,
             as_of_ms=as_of_ms,
+            stop_score=stop_score,
         )
         return self._assembly.assemble(
             request,

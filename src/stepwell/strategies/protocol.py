@@ -48,6 +48,10 @@ _Budget = Annotated[
         description=f"a budget is at least one token, and at most {limits.REQUEST_TOKENS_MAX:,}",
     ),
 ]
+_StopScore = Annotated[
+    float,
+    Meta(ge=0, le=1, description="a stop score is a part of the best score, from 0 (no stop) to 1"),
+]
 _Ancestry = Annotated[
     int,
     Meta(
@@ -192,6 +196,8 @@ class ContextRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     - `strategies`: the preferred strategies; none means all that are offered.
     - `as_of_ms`: the moment that counts as now; None means the latest write that the view has.
     - `plan`: the plan for which the question is asked.
+    - `stop_score`: matches with less than this part of the best score are not shown, nor is anything that is no match,
+      even if there is room. Turns of a conversation are shown as long as there is room. With 0 the budget is filled.
     """
 
     projects: _Projects
@@ -204,6 +210,7 @@ class ContextRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     strategies: _Preferred = ()
     as_of_ms: _Moment | None = None
     plan: PlanSeen | None = None
+    stop_score: _StopScore = limits.STOP_SCORE
 
     __repr__ = brief_repr
 

@@ -30,7 +30,8 @@ def test_neighbours_share_a_heading() -> None:
         piece(0, "# Title", source="b.md", kind="markdown", lines=(1, 1)),
     ]
     assert render([], pieces) == (
-        "### a.py:1-5\n```\ndef a(): ...\n\ndef b(): ...\n```\n…:40-41\n```\ndef c(): ...\n```\n\n### b.md:1-1\n# Title"
+        "### a.py:1-5\n```python\ndef a(): ...\n\ndef b(): ...\n```\n…:40-41\n```python\ndef c(): ...\n```\n\n"
+        "### b.md:1-1\n# Title"
     )
 
 
@@ -103,7 +104,7 @@ def test_names_that_are_no_text() -> None:
 def test_fences_hold() -> None:
     """Code that has a fence in it stands in a longer one."""
     text = render([], [piece(0, "a = '''\n```\n'''")])
-    assert text == "### a.py\n````\na = '''\n```\n'''\n````"
+    assert text == "### a.py\n````python\na = '''\n```\n'''\n````"
 
 
 def test_odd_names() -> None:

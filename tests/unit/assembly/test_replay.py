@@ -1,11 +1,16 @@
 """Replaying: the same bytes, as long as the bodies are there."""
 
+import msgspec
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 import stepwell as sw
+from stepwell.assembly.receipt import Receipt
+from stepwell.assembly.render import LAYOUT
 from stepwell.assembly.replay import replay
-from tests.support.assembly import answer, count, meeting, request, result
+from stepwell.domain.tiers.body_refs import digest_of
+from stepwell.domain.tiers.source_outline import Outline
+from tests.support.assembly import answer, count, meeting, request, result, stored
 from tests.support.strategy_views import Store
 
 SCORES = result("keyword", {"t3": 1.0, "t9": 0.5})
@@ -47,6 +52,32 @@ def test_many_that_are_gone() -> None:
     found = answer(meeting(40).view(), SCORES, asked=request("unheard", budget_tokens=600))
     with pytest.raises(sw.BodyGone, match=r"and \d+ more"):
         replay(found.receipt, Store().view(), count)
+
+
+def test_receipts_of_other_versions() -> None:
+    """A receipt that does not name its layout has the first one; one of a later layout is refused, with advice."""
+    body = "def run():\n    return 1"
+    view = library(body).view()
+    found = answer(view, result("keyword", {"a": 1.0}), asked=request("run", budget_tokens=60))
+    assert "```python\n" in found.text
+    text = found.text.replace("```python", "```")
+    fields = {name: value for name, value in asdict(found.receipt).items() if name != "layout"}
+    old = msgspec.convert(fields | {"text_digest": digest_of(text.encode()).hex()}, Receipt, from_attributes=True)
+    assert replay(old, view, count).text == text
+    listed = answer(view, result("keyword", {"a": 1.0}), asked=request("run", budget_tokens=16))
+    assert listed.text == "### a.py:1-2\n…"
+    text = "### a.py:1-2\n```\n…\n```"
+    old = replace(listed.receipt, layout=1, text_digest=digest_of(text.encode()).hex())
+    assert replay(old, view, count).text == text
+    with pytest.raises(sw.InvalidArgument, match="made by a later version"):
+        replay(replace(found.receipt, layout=LAYOUT + 1), view, count)
+
+
+def library(body: str) -> Store:
+    """Return a store with one function."""
+    store = Store()
+    stored(store, "a", body, kind="code", source="a.py", outline=Outline(lines=(1, 2), order=0))
+    return store
 
 
 def test_a_receipt_that_was_changed() -> None:

@@ -141,26 +141,58 @@ def test_explained(runtime: sw.Runtime, tree: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(
-    "arguments, told",
+    "arguments, outcome",
     [
         (
             ["{tree}", "--kinds", "nothing-is-this"],
-            "nothing is of kind 'nothing-is-this', only of code, markdown, text",
+            ("nothing is of kind 'nothing-is-this', only of code, markdown, text", 1),
         ),
-        (["{tree}", "--focus", "nobody.py", "--kinds", "code"], "nothing is called 'nobody.py'"),
-        (["{tree}", "--focus", "budget.py", "wells/README.md"], "nothing is called 'wells/README.md'"),
-        (["--project", "nobody-has-this"], "nothing is stored in project 'nobody-has-this'"),
+        (["{tree}", "--focus", "nobody.py", "--kinds", "code"], ("nothing is called 'nobody.py'", 1)),
+        (["{tree}", "--focus", "budget.py", "wells/README.md"], ("nothing is called 'wells/README.md'", 0)),
+        (["--project", "nobody-has-this"], ("nothing is stored in project 'nobody-has-this'", 1)),
     ],
 )
 def test_what_is_not_there(
-    runtime: sw.Runtime, tree: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+    runtime: sw.Runtime, tree: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], outcome: tuple[str, int]
 ) -> None:
-    """That is no error, but it is said."""
+    """It is said, also where there is an answer all the same."""
+    told, code = outcome
     given = [each.replace("{tree}", str(tree)) for each in arguments]
-    assert main(["assemble", "water", *given, "--connect", runtime.address, *QUICK]) == 0
+    assert main(["assemble", "water", *given, "--connect", runtime.address, *QUICK]) == code
     complaints = capsys.readouterr().err
     assert told in complaints
     assert complaints.count("nothing is ") == 1
+
+
+def test_no_match(runtime: sw.Runtime, tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is said, and nothing is printed, unless the budget is to be filled."""
+    asked = ["assemble", "zzxqy", str(tree), "--connect", runtime.address, *QUICK]
+    assert main(asked) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "nothing matches the question: ask with other words, or fill the budget with --fill" in told.err
+    assert main([*asked, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["fragments"] == []
+    assert main([*asked, "--fill"]) == 0
+    assert "### README.md" in capsys.readouterr().out
+    assert main(["assemble", "water", *asked[2:], "--budget", "3"]) == 1
+    assert "nothing that matches fits: give a larger --budget" in capsys.readouterr().err
+
+
+def test_stop_score(runtime: sw.Runtime, tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The parts that match badly are left out, or shown with a lower stop score."""
+    asked = ["assemble", "a bucket of water", str(tree), "--connect", runtime.address, *QUICK]
+    counts: list[int] = []
+    for option in (["--stop-score", "1"], [], ["--stop-score", "0.1"], ["--fill"]):
+        assert main([*asked, "--json", *option]) == 0
+        counts.append(len(json.loads(capsys.readouterr().out)["fragments"]))
+    assert counts == sorted(counts)
+    assert counts[0] == 1
+    assert counts[-1] > 1
+    assert main([*asked, "--stop-score", "1.5"]) == 2
+    assert "a stop score is a part of the best score" in capsys.readouterr().err
+    assert main([*asked, "--stop-score", "0.1", "--fill"]) == 2
+    assert "not both" in capsys.readouterr().err
 
 
 # What is kept.

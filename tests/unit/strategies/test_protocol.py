@@ -46,6 +46,9 @@ def test_lists_are_taken_for_tuples() -> None:
         ("as_of_ms", -1, "a moment is in milliseconds since 1970"),
         ("as_of_ms", "now", "as_of_ms was refused"),
         ("plan", "a plan", "plan is a PlanSeen, not a str"),
+        ("stop_score", -0.1, "a stop score is a part of the best score, from 0"),
+        ("stop_score", 1.1, "to 1"),
+        ("stop_score", float("nan"), "stop_score"),
     ],
 )
 def test_bounds(field: str, value: object, advice: str) -> None:

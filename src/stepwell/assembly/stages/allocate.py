@@ -1,4 +1,4 @@
-"""The allocate stage: the weight of each strategy, and the tokens that it may bring in alone.
+"""The allocate stage: the weight of each strategy.
 
 A strategy that ignores the query (recency, say) has an opinion on every fragment. Beside a strategy that looks at the
 query it gets next to no weight: it fills the room that is left, and displaces no hit.
@@ -30,14 +30,13 @@ BUILT_IN: Final[Mapping[str, frozenset[str]]] = {
     "keyword": frozenset({"query"}),
     "plan-decision": frozenset({"plan"}),
     "recency": frozenset({"time"}),
-    "semantic": frozenset({"query"}),
+    "semantic": frozenset({"meaning", "query"}),
     "tiered": frozenset({"tiers"}),
 }
 """The capabilities of the built-in strategies that matter here, for requests whose offers are not known."""
 QUERY_BLIND_QUALITY: Final = 0.02  # enough to order the fragments that no other strategy names
 UNDECLARED_SHARE: Final = 0.25  # of the strongest other strategy: enough to reorder hits that are nearly as good
 WORTH_MIN: Final = 1e-9  # of all strategies together: below it, none is surer than another
-SLACK: Final = 2.0  # times its share of the budget: the tokens that a strategy may bring in alone at first
 
 CANDIDATE_TOKENS_MIN: Final = 16_384
 """The tokens of fragments that a strategy is asked for, at least.
@@ -58,38 +57,29 @@ def candidate_tokens(budget_tokens: int) -> int:
 def proportional(
     request: ContextRequest, chosen: Sequence[SelectedResult], offers: Sequence[StrategyInfo]
 ) -> tuple[Allotment, ...]:
-    """Return weights in proportion to confidence and quality.
-
-    With `SLACK` a strategy that has half of the weight may fill the whole budget.
-    """
-    known = {**BUILT_IN, **{each.name: frozenset(each.capabilities) for each in offers}}
-    standings = [_standing(request, known.get(each.result.strategy, frozenset())) for each in chosen]
+    """Return weights in proportion to confidence and quality."""
+    standings = _standings(request, chosen, offers)
     worth = [
         each.confidence * _quality(request, each.result.strategy, standing)
         for each, standing in zip(chosen, standings, strict=True)
     ]
     if sum(worth) < WORTH_MIN:
         worth = [1.0] * len(chosen)
-    return _shared(request, chosen, _bounded(worth, standings))
+    return _shared(chosen, _bounded(worth, standings), standings)
 
 
 def equal(
     request: ContextRequest,
     chosen: Sequence[SelectedResult],
-    offers: Sequence[StrategyInfo],  # noqa: ARG001 - the others' signature
+    offers: Sequence[StrategyInfo],
 ) -> tuple[Allotment, ...]:
     """Return the same weight for each strategy, whatever its confidence is."""
-    return _shared(request, chosen, [1.0] * len(chosen))
+    return _shared(chosen, [1.0] * len(chosen), _standings(request, chosen, offers))
 
 
-def _shared(request: ContextRequest, chosen: Sequence[SelectedResult], worth: Sequence[float]) -> tuple[Allotment, ...]:
-    """Return the allotments of strategies whose contributions are worth so much."""
-    total = sum(worth)
-    budget = request.budget_tokens
-    return tuple(
-        Allotment(each.result, each.confidence, part / total, min(budget, int(SLACK * budget * part / total)))
-        for each, part in zip(chosen, worth, strict=True)
-    )
+def capabilities_by_name(offers: Sequence[StrategyInfo]) -> Mapping[str, frozenset[str]]:
+    """Return the capabilities of the offered strategies and, where they are not offered, of the built-in ones."""
+    return {**BUILT_IN, **{each.name: frozenset(each.capabilities) for each in offers}}
 
 
 class _Standing(Enum):
@@ -98,6 +88,25 @@ class _Standing(Enum):
     ANSWERS = auto()
     IGNORES = auto()
     UNDECLARED = auto()
+
+
+def _shared(
+    chosen: Sequence[SelectedResult], worth: Sequence[float], standings: Sequence[_Standing]
+) -> tuple[Allotment, ...]:
+    """Return the allotments of strategies whose contributions are worth so much."""
+    total = sum(worth)
+    return tuple(
+        Allotment(each.result, each.confidence, part / total, standing is not _Standing.IGNORES)
+        for each, part, standing in zip(chosen, worth, standings, strict=True)
+    )
+
+
+def _standings(
+    request: ContextRequest, chosen: Sequence[SelectedResult], offers: Sequence[StrategyInfo]
+) -> list[_Standing]:
+    """Return the standing of each strategy, by the capabilities that it offers."""
+    known = capabilities_by_name(offers)
+    return [_standing(request, known.get(each.result.strategy, frozenset())) for each in chosen]
 
 
 def _standing(request: ContextRequest, capabilities: frozenset[str]) -> _Standing:

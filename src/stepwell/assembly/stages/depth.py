@@ -1,6 +1,7 @@
 """The depth stage: shorter forms of a fragment, so that one that does not fit can be named instead of dropped.
 
 - full: the body;
+- cut: code without the docstrings of its functions;
 - summary: the first line of each member: definitions in code, headings and paragraphs in prose;
 - signature: a signature with the first line of its documentation, or the first line of a text;
 - listing: the name of the fragment, its lines and its size.
@@ -17,11 +18,13 @@ from typing import Final
 
 from stepwell import limits
 from stepwell.assembly.candidate import DepthForm, DepthName
+from stepwell.assembly.docstrings import PYTHON_SUFFIXES, without_docstrings
 from stepwell.domain.tiers.model import FragmentRow
-from stepwell.domain.tiers.source_outline import Outline
+from stepwell.domain.tiers.source_outline import Outline, lines_of
 from stepwell.text import ELLIPSIS, plural
 
 CODE: Final = "code"
+CUT: Final = "cut"
 
 # A line that begins a definition, in any of the usual languages. It is found by its words alone, because a shortened
 # body may end in the middle of a definition, which no parser accepts.
@@ -48,9 +51,32 @@ def deepest(row: FragmentRow, text: str) -> Iterator[DepthForm]:
             yield DepthForm(depth, shortened)
 
 
+def briefest(row: FragmentRow, text: str) -> Iterator[DepthForm]:
+    """Yield the forms of a fragment that has to be shown in as few tokens as there are, the deepest first.
+
+    After its signature and its listing, the last one is an ellipsis under its heading.
+    """
+    yield from (form for form in deepest(row, text) if form.depth == "signature")
+    if row.kind == CODE:
+        signature = _code_signature([line for line in text.splitlines() if line.strip()])
+        is_documented = len(signature) > 1 and _DOCUMENTATION.match(signature[-1].strip())
+        if is_documented:
+            yield DepthForm("signature", "\n".join(_cut(signature[:-1])) + f" {ELLIPSIS}")
+    yield DepthForm("listing", _listing(row, text) or ELLIPSIS)
+    yield DepthForm("listing", ELLIPSIS)
+
+
 def full(row: FragmentRow, text: str) -> Iterator[DepthForm]:  # noqa: ARG001 - the others' signature
     """Yield nothing: the fragment is shown whole, or not at all."""
     return iter(())
+
+
+def _without_docstrings(row: FragmentRow, text: str) -> str:
+    """Return Python without docstrings; empty for other text, and if the text may be only the beginning of a body."""
+    if row.kind != CODE or not row.source.endswith(PYTHON_SUFFIXES) or row.size > limits.SHORTENED_FROM_BYTES:
+        return ""
+    lines = lines_of(row.metadata)
+    return without_docstrings(text, lines[0] if lines else None)
 
 
 def _summary(row: FragmentRow, text: str) -> str:
@@ -101,6 +127,7 @@ def _cut(lines: Iterable[str]) -> list[str]:
 
 # In order of depth: `deepest` compares each form with the one before it.
 _SHORTENED: Final[tuple[tuple[DepthName, Callable[[FragmentRow, str], str]], ...]] = (
+    (CUT, _without_docstrings),
     ("summary", _summary),
     ("signature", _signature),
     ("listing", _listing),

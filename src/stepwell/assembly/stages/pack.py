@@ -1,13 +1,24 @@
-"""The pack stage: the best candidates that fit, and shorter forms of the best ones that do not.
+"""The pack stage: the best candidates that fit, in their order, each as it is or in a shorter form.
 
-It is a greedy knapsack. The cost of a candidate is counted at its turn: its text, and the heading or ellipsis that it
-needs or makes superfluous. A body that is too large for the room that is left is not even read.
+Each candidate is decided at its turn, by the room that the ones before it have left: it is packed, or it is skipped and
+the next one has its turn. So a worse candidate never takes the room of a better one; and one that is shown at a budget
+is shown at every larger budget, unless a better one takes its room there.
+
+1. Matches are packed with their docstrings cut, if they have some. Otherwise a docstring would keep out a match.
+2. Docstrings come back, those of the best matches first, as far as there is room.
+3. The other candidates fill the room that is left, as they are.
+
+A match with nearly the best score that does not fit is shown in a shorter form. The first one always is: as a signature
+or, where not even that fits, by its name and lines.
+
+The cost of a piece is counted at its turn: its text, and the heading or ellipsis that it needs or makes superfluous.
+That is an upper bound, because one heading stands for several pieces. Only where the difference may decide is the text
+rendered and counted. A body that is too large for the room that is left is not even read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from heapq import nsmallest
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -16,46 +27,44 @@ from msgspec.structs import replace
 from stepwell import limits
 from stepwell.assembly.candidate import AnswerPiece, DepthForm, ScoredCandidate
 from stepwell.assembly.inputs import Count, Key
-from stepwell.assembly.render import gap_text, heading_text, render_piece
-from stepwell.assembly.stages.depth import Depth
+from stepwell.assembly.render import gap_text, heading_text, render_piece, speaker_text
+from stepwell.assembly.stages.depth import CODE, CUT, Depth, briefest, full
+from stepwell.assembly.stages.rank import RankedCandidates
 from stepwell.assembly.texts import Unreadable, read
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import Outline
 from stepwell.strategies.protocol import StrategyView
 
-TOKENS_MIN: Final = 3  # with fewer tokens left, no shorter form is tried
 BYTES_PER_TOKEN_MAX: Final = 64  # a body with more bytes for each free token does not fit, whatever its row says
-STRONG: Final = 0.75  # of the best score: a large candidate as good as this that does not fit is shortened at once
-LARGE_PART: Final = 4  # a candidate that needs more than a quarter of the room is large
-LEAD_PART: Final = 4  # a quarter of the room is for the best hits
+CUT_RATIO: Final = 2  # times the room: a larger body is not read in the hope that it fits without its docstrings
+STRONG: Final = 0.9  # of the best score: a candidate as good as this that does not fit is shown in a shorter form
+SHORTENED_PART: Final = 4  # a shorter form may take a quarter of all room
 
 NO_ROOM: Final = "there was no room for it"
 SHORTENED: Final = "all of it did not fit"
+DOCSTRINGS_CUT: Final = "its docstrings made room for another match"
 
 
 class PackContext(Struct, frozen=True):
-    """The inputs of packing besides the candidates.
-
-    `shares` has the tokens that a strategy may bring in alone at first.
-    """
+    """The inputs of packing besides the candidates. `total` counts the tokens of packed pieces as they are rendered."""
 
     view: StrategyView
     count: Count
     forms: Depth
-    shares: Mapping[str, int]
+    total: Callable[[Iterable[PlacedPiece]], int]
 
 
 class PlacedPiece(Struct, frozen=True):
-    """A piece that is packed, the tokens of its text, its cost with the heading, and the score of its fragment."""
+    """A piece that is packed, the tokens of its text, its cost with the heading, and its rank, from 0 for the best."""
 
     piece: AnswerPiece
     tokens: int
     cost: int
-    worth: float
+    rank: int
 
 
 class PackResult(Struct, frozen=True):
-    """The packed pieces in the order of packing, and the reasons of fragments that could not be read.
+    """The packed pieces by rank, and the reasons of fragments that could not be read.
 
     A candidate that is in neither had no room.
     """
@@ -64,72 +73,38 @@ class PackResult(Struct, frozen=True):
     unreadable: Mapping[Key, str]
 
 
-# Room in tokens; the last argument is the result of an earlier call, whose pieces stay.
-Pack = Callable[[Sequence[ScoredCandidate], int, PackContext, PackResult], PackResult]
-NOTHING: Final = PackResult({}, {})
+Pack = Callable[[RankedCandidates, int, PackContext], PackResult]
+"""A function of the candidates and the room in tokens to the packed pieces."""
 
 
-def dense(
-    scored: Sequence[ScoredCandidate], room_tokens: int, context: PackContext, packed: PackResult = NOTHING
-) -> PackResult:
-    """Fill the room: the best hits first, then all candidates that fit, then shorter forms.
-
-    At first a strategy brings in no more than its share alone, so that each has a turn. Then the room that is left is
-    for all.
-    """
-    packing = _Packing(room_tokens, context, packed)
-    if not packed.placed:
-        _put_best_hits(scored, packing, room_tokens)
-    # First pass: whole texts, within the shares. A strong candidate that is too large is shortened at once, because at
-    # the end there would be no room for it.
-    strong = STRONG * scored[0].scores.total if scored else 0.0
-    left_out: list[ScoredCandidate] = []
-    for each in scored:
-        if packing.has(each) or packing.put_full(each, is_shared=True):
-            continue
-        left_out.append(each)
-        is_large = each.candidate.row.tokens > max(packing.left, room_tokens // LARGE_PART)
-        if is_large and each.scores.total >= strong:
-            packing.put_shorter(each, room_tokens // LARGE_PART)
-    # Second pass: the shares do not count any more. Third pass: shorter forms, for the tokens that are left.
-    for each in left_out:
-        packing.put_full(each)
-    for each in left_out[: limits.PACK_SHORTENED_MAX]:
-        packing.put_shorter(each, packing.left)
-    return PackResult(packing.placed, packing.unreadable)
+def best_first(ranked: RankedCandidates, room_tokens: int, context: PackContext) -> PackResult:
+    """Pack the matches, without docstrings where these would keep out another match, and then what else fits."""
+    packing = _Packing(room_tokens, context)
+    matches = ranked.order[: ranked.matches]
+    strong = STRONG * matches[0].scores.total if matches else 0.0
+    for rank, each in enumerate(matches):
+        is_first = not packing.placed
+        if not packing.put_lean(rank, each) and (is_first or each.scores.total >= strong):
+            packing.put_shorter(rank, each, is_first=is_first)
+    packing.restore_docstrings()
+    for rank, each in enumerate(ranked.order[ranked.matches :], ranked.matches):
+        if not packing.put_full(rank, each) and not packing.placed:
+            packing.put_shorter(rank, each, is_first=True)
+    return packing.result()
 
 
-def _put_best_hits(scored: Sequence[ScoredCandidate], packing: _Packing, room_tokens: int) -> None:
-    """Pack the candidates with the highest relevance, into a part of the room, whatever stands around them.
-
-    So a fusion shows the first hits of its strategies also where there is room for few.
-    """
-    kept_free = room_tokens - room_tokens // LEAD_PART
-    for each in nsmallest(limits.PACK_LEADERS_MAX, scored, key=_by_relevance):
-        is_huge = each.candidate.row.tokens > room_tokens // 2
-        if each.candidate.relevance <= 0 or not (packing.put_full(each, kept_free=kept_free) or is_huge):
-            break
+def full_only(ranked: RankedCandidates, room_tokens: int, context: PackContext) -> PackResult:
+    """Pack the best candidates that fit as they are."""
+    packing = _Packing(room_tokens, context)
+    for rank, each in enumerate(ranked.order):
+        packing.put_full(rank, each)
+    return packing.result()
 
 
-def _by_relevance(scored: ScoredCandidate) -> tuple[float, Key]:
-    return -scored.candidate.relevance, scored.candidate.key
-
-
-def full_only(
-    scored: Sequence[ScoredCandidate], room_tokens: int, context: PackContext, packed: PackResult = NOTHING
-) -> PackResult:
-    """Pack the best candidates that fit as they are, in order of their scores."""
-    packing = _Packing(room_tokens, context, packed)
-    for each in scored:
-        if not packing.has(each):
-            packing.put_full(each)
-    return PackResult(packing.placed, packing.unreadable)
-
-
-def without_least_valuable(packed: PackResult, tokens: int) -> PackResult:
-    """Return the result without its least valuable pieces, at least one, so that so many tokens are saved."""
+def without_worst(packed: PackResult, tokens: int) -> PackResult:
+    """Return the result without its worst pieces, at least one, so that about so many tokens are saved."""
     placed = dict(packed.placed)
-    for key, each in sorted(placed.items(), key=lambda item: (item[1].worth, item[0])):
+    for key, each in sorted(placed.items(), key=lambda item: -item[1].rank):
         del placed[key]
         tokens -= each.cost
         if tokens <= 0:
@@ -140,78 +115,110 @@ def without_least_valuable(packed: PackResult, tokens: int) -> PackResult:
 class _Packing:
     """One run of packing: the room that is left, and the pieces so far. It lives for one call."""
 
-    def __init__(self, room_tokens: int, context: PackContext, packed: PackResult) -> None:
-        self.left = room_tokens
-        self.placed = dict(packed.placed)
-        self.unreadable = dict(packed.unreadable)
+    def __init__(self, room_tokens: int, context: PackContext) -> None:
+        self.placed: Final[dict[Key, PlacedPiece]] = {}
+        self._unreadable: Final[dict[Key, str]] = {}
         self._context: Final = context
-        self._costs: dict[Key, int] = {}
-        """The tokens of bodies that were read and did not fit, so that they are not read again in vain."""
-        self._alone: dict[str, int] = {}
-        """The tokens that each strategy has brought in alone."""
-        self._places: dict[Key, set[int]] = {}
+        self._room: Final = room_tokens
+        self._left = room_tokens
+        self._uncertain = 0
+        """The tokens by which `_left` may be too low, because costs are upper bounds."""
+        self._bodies: Final[dict[Key, str]] = {}
+        """The whole texts of the pieces whose docstrings are cut."""
+        self._places: Final[dict[Key, set[int]]] = {}
         """The positions that are packed, by source: they decide about headings and ellipses."""
-        for each in self.placed.values():
-            self._note_place(each.piece)
 
-    def has(self, scored: ScoredCandidate) -> bool:
-        """Return True if a candidate is packed."""
-        return scored.candidate.key in self.placed
+    def result(self) -> PackResult:
+        placed = dict(sorted(self.placed.items(), key=lambda item: item[1].rank))
+        return PackResult(placed, self._unreadable)
 
-    def put_full(self, scored: ScoredCandidate, *, is_shared: bool = False, kept_free: int = 0) -> bool:
-        """Pack the whole text of a candidate.
+    def put_full(self, rank: int, scored: ScoredCandidate) -> bool:
+        """Pack the whole text of a candidate. Return False if it does not fit or cannot be read."""
+        text = self._text(scored, 1)
+        return text is not None and self._put(rank, scored, DepthForm("full", text))
 
-        Return False if it does not fit, or exceeds the share of its only strategy.
-        """
-        row, key, room = scored.candidate.row, scored.candidate.key, self.left - kept_free
-        needed = self._costs.get(key, row.tokens)
-        if needed > room or row.size > BYTES_PER_TOKEN_MAX * room or key in self.unreadable or key in self.placed:
+    def put_lean(self, rank: int, scored: ScoredCandidate) -> bool:
+        """Pack a candidate without its docstrings, or as it is if it has none that are worth it."""
+        row = scored.candidate.row
+        is_code = row.kind == CODE
+        text = self._text(scored, CUT_RATIO if is_code else 1)
+        if text is None:
             return False
-        # Only a candidate that one strategy alone has named counts against the share of that strategy.
-        votes = scored.candidate.votes
-        only_strategy = votes[0].strategy if is_shared and len(votes) == 1 else None
-        if only_strategy is not None and self._alone.get(only_strategy, 0) + needed > self._context.shares.get(
-            only_strategy, 0
-        ):
-            return False
-        text = read(self._context.view, row)
-        if isinstance(text, Unreadable):
-            self.unreadable[key] = text.reason
-            return False
-        is_put = self._put(scored, DepthForm("full", text), room)
-        if is_put and only_strategy is not None:
-            self._alone[only_strategy] = self._alone.get(only_strategy, 0) + self.placed[key].cost
+        # The forms are made one by one, and the first is without docstrings, if there is such a form.
+        form = next(self._context.forms(row, text), None) if is_code else None
+        if form is None or form.depth != CUT:
+            return self._put(rank, scored, DepthForm("full", text))
+        is_put = self._put(rank, scored, form)
+        if is_put:
+            self._bodies[scored.candidate.key] = text
         return is_put
 
-    def put_shorter(self, scored: ScoredCandidate, tokens_max: int) -> bool:
-        """Pack the deepest shorter form of a candidate that fits. Return False if none does."""
-        return any(self._put(scored, form, min(tokens_max, self.left)) for form in self._shorter_forms(scored))
+    def put_shorter(self, rank: int, scored: ScoredCandidate, *, is_first: bool) -> bool:
+        """Pack the longest of the shorter forms that fits into a part of the room. Return False if none does.
 
-    def _shorter_forms(self, scored: ScoredCandidate) -> Iterator[DepthForm]:
-        """Yield the shorter forms of a candidate that is neither packed nor unreadable."""
+        The first candidate may take all room for its signature, and is at least named.
+        """
+        part = self._room // SHORTENED_PART
+        if any(self._put(rank, scored, form, part) for form in self._shorter_forms(scored, self._context.forms)):
+            return True
+        is_named = is_first and self._context.forms is not full
+        return is_named and any(self._put(rank, scored, form) for form in self._shorter_forms(scored, briefest))
+
+    def restore_docstrings(self) -> None:
+        """Give pieces their docstrings back, the best first, as far as there is room."""
+        for key, text in self._bodies.items():
+            placed = self.placed[key]
+            piece = replace(placed.piece, depth="full", text=text)
+            tokens = self._context.count(render_piece(piece))
+            more = tokens - placed.tokens
+            if self._fits(more):
+                self._left -= more
+                self.placed[key] = PlacedPiece(piece, tokens, placed.cost + more, placed.rank)
+
+    def _text(self, scored: ScoredCandidate, ratio: int) -> str | None:
+        """Return the text of a candidate; None if it is surely too large for `ratio` times the room, or unreadable."""
+        row, key = scored.candidate.row, scored.candidate.key
+        smallest = max(row.tokens, -(-row.size // BYTES_PER_TOKEN_MAX))
+        if key in self._unreadable or not self._fits(-(-smallest // ratio)):
+            return None
+        return self._readable(key, read(self._context.view, row))
+
+    def _shorter_forms(self, scored: ScoredCandidate, forms: Depth) -> Iterator[DepthForm]:
+        """Yield the shorter forms of a candidate that is not unreadable."""
         key, row = scored.candidate.key, scored.candidate.row
-        if self.left < TOKENS_MIN or key in self.placed or key in self.unreadable:
+        if key in self._unreadable:
             return
-        text = read(self._context.view, row, limits.SHORTENED_FROM_BYTES)
-        if isinstance(text, Unreadable):
-            self.unreadable[key] = text.reason
-            return
-        yield from self._context.forms(row, text)
+        text = self._readable(key, read(self._context.view, row, limits.SHORTENED_FROM_BYTES))
+        if text is not None:
+            yield from forms(row, text)
 
-    def _put(self, scored: ScoredCandidate, form: DepthForm, tokens_max: int) -> bool:
-        """Pack one form of a candidate if it costs no more than `tokens_max`."""
+    def _readable(self, key: Key, text: str | Unreadable) -> str | None:
+        """Return a text; None, after its reason was recorded, if there is none."""
+        if isinstance(text, Unreadable):
+            self._unreadable[key] = text.reason
+            return None
+        return text
+
+    def _put(self, rank: int, scored: ScoredCandidate, form: DepthForm, tokens_max: int | None = None) -> bool:
+        """Pack one form of a candidate if it fits and costs no more than `tokens_max`."""
         piece = _piece(scored, form)
         tokens = self._context.count(render_piece(piece))
-        cost = tokens + self._heading_cost(piece)
-        # The row's count is that of the body. The text has a speaker, a separator or closed fences as well.
-        if form.depth == "full":
-            self._costs[piece.key] = tokens
-        if cost > tokens_max:
+        heading = self._heading_cost(piece)
+        cost = tokens + heading
+        if (tokens_max is not None and cost > tokens_max) or not self._fits(cost):
             return False
-        self.left -= cost
-        self.placed[piece.key] = PlacedPiece(piece, tokens, cost, scored.scores.total)
-        self._note_place(piece)
+        self._left -= cost
+        self._uncertain += max(0, heading) + self._context.count(speaker_text(piece))
+        self.placed[piece.key] = PlacedPiece(piece, tokens, cost, rank)
+        self._places.setdefault(_source(piece), set()).add(piece.place)
         return True
+
+    def _fits(self, cost: int) -> bool:
+        """Return True if there is room for a cost. The pieces are rendered and counted if that may decide."""
+        if self._left < cost <= self._left + self._uncertain:
+            self._left = self._room - self._context.total(self.placed.values())
+            self._uncertain = 0
+        return cost <= self._left
 
     def _heading_cost(self, piece: AnswerPiece) -> int:
         """Return the cost of a piece's heading, or of the ellipsis before it.
@@ -223,9 +230,6 @@ class _Packing:
             return self._context.count(heading_text(piece))
         neighbours = (piece.place - 1 in places) + (piece.place + 1 in places)
         return self._context.count(gap_text(piece)) * (1 - neighbours)
-
-    def _note_place(self, piece: AnswerPiece) -> None:
-        self._places.setdefault(_source(piece), set()).add(piece.place)
 
 
 def _source(piece: AnswerPiece) -> Key:
@@ -250,4 +254,4 @@ def _piece(scored: ScoredCandidate, form: DepthForm) -> AnswerPiece:
     )
 
 
-COMPONENTS: Final[dict[str, Pack]] = {"dense": dense, "full": full_only}
+COMPONENTS: Final[dict[str, Pack]] = {"best": best_first, "full": full_only}

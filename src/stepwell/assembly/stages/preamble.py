@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -52,9 +53,14 @@ def silent(summary: AnswerSummary) -> tuple[str, ...]:  # noqa: ARG001 - the oth
     return ()
 
 
-def tokens_max(budget_tokens: int, summary: AnswerSummary) -> int:
-    """Return how many tokens a preamble may cost."""
-    return int(budget_tokens * (SHARE_MISSING if summary.failures else SHARE))
+def room_tokens(budget_tokens: int, lengths: Iterable[int], *, has_failures: bool) -> int:
+    """Return how many tokens of a budget are reserved for a preamble, given the lengths of the texts it may have.
+
+    A text has room as soon as it is no more than its share of the budget. The room grows from there on by no more than
+    the budget does. So a larger budget never has less room for fragments.
+    """
+    share = SHARE_MISSING if has_failures else SHARE
+    return max((min(length, budget_tokens - math.ceil(length / share)) for length in lengths), default=0)
 
 
 COMPONENTS: Final[dict[str, Preamble]] = {"brief": brief, "silent": silent}

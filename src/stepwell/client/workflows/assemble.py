@@ -64,6 +64,7 @@ class RequestOptions(Struct, frozen=True, kw_only=True):
     depth: int | None = None
     budget_tokens: int | None = None
     as_of_ms: int | None = None
+    stop_score: float | None = None
 
     @property
     def given(self) -> dict[str, object]:
@@ -122,9 +123,11 @@ class ContextAssembly:
     def receipt(self, receipt_id: str) -> Receipt:
         """Return a stored receipt; `InvalidArgument` if another version of stepwell wrote it in another form."""
         try:
-            return _decoder.decode(self._client.receipts.get(receipt_id))
+            found = _decoder.decode(self._client.receipts.get(receipt_id))
         except msgspec.MsgspecError as error:
             raise InvalidArgument(f"receipt {receipt_id!r} was made by another version of stepwell: {error}") from error
+        # Receipts of the first layout are older than the stop score: their answers filled the budget.
+        return found if found.layout > 1 else replace(found, request=replace(found.request, stop_score=0.0))
 
     def _count(self, text: str) -> int:
         """Count tokens as the manager does; an empty text has none, though an empty body counts as one."""

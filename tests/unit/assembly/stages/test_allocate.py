@@ -21,11 +21,10 @@ def weights(asked: ContextRequest, *names: str, offers: tuple[StrategyInfo, ...]
 
 
 def test_shares() -> None:
-    """In proportion to confidence; all together are one; half of the weight may fill all of the budget."""
+    """In proportion to confidence; all together are one."""
     chosen = [SelectedResult(result("a", {}), 0.9), SelectedResult(result("b", {}), 0.3)]
     first, second = proportional(request(budget_tokens=100), chosen, ())
     assert (first.weight, second.weight) == (0.75, 0.25)
-    assert (first.tokens, second.tokens) == (100, 50)
     assert [each.weight for each in equal(request(), chosen, ())] == [0.5, 0.5]
     assert proportional(request(), [], ()) == ()
 
@@ -44,6 +43,14 @@ def test_the_blind_beside_the_seeing() -> None:
     assert weights(request(), "keyword", "mine", offers=(blind,))["mine"] < 1.1 * QUERY_BLIND_QUALITY
     assert weights(request(), "keyword", "mine", offers=(seeing,))["mine"] == 0.5
     assert weights(request(), "keyword", "mine")["mine"] == 0.2
+
+
+def test_strategies_that_answer() -> None:
+    """All but those that ignore the question; without a question, all."""
+    chosen = [SelectedResult(result(name, {"a": 1.0}), 1.0) for name in ("keyword", "mine", "recency")]
+    for allocate in (proportional, equal):
+        assert [each.answers for each in allocate(request("what"), chosen, ())] == [True, True, False]
+        assert [each.answers for each in allocate(request(""), chosen, ())] == [True, True, True]
 
 
 def test_those_that_declare_nothing() -> None:

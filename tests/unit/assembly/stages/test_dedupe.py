@@ -13,7 +13,7 @@ def copies(kind: str) -> Store:
 
 def test_the_best_is_kept() -> None:
     """The others are in the receipt, with the one that stands for them."""
-    found = answer(copies("code").view(), result("mine", {"a": 0.5, "b": 1.0, "c": 0.1}))
+    found = answer(copies("code").view(), result("mine", {"a": 0.5, "b": 1.0, "c": 0.9}))
     assert ids(found) == ["b", "c"]
     (entry,) = found.receipt.find("a")
     assert (entry.decision, entry.reason) == ("deduplicated", "it has the body of b in p")

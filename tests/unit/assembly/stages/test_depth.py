@@ -4,7 +4,7 @@ import pytest
 
 from stepwell import limits
 from stepwell.assembly.candidate import DEPTHS
-from stepwell.assembly.stages.depth import deepest, full
+from stepwell.assembly.stages.depth import briefest, deepest, full
 from stepwell.domain.tiers.source_outline import Outline
 from tests.support.assembly import stored
 from tests.support.strategy_views import Store
@@ -93,3 +93,28 @@ def test_no_name_no_listing() -> None:
     """An id tells a reader nothing."""
     assert "listing" not in forms("word " * 300)
     assert [*full(stored(Store(), "a", "x"), "x")] == []
+
+
+def test_the_briefest_forms() -> None:
+    """Of a fragment that has to be shown: its signature, with and without documentation, its name, and its lines."""
+    row = stored(Store(), "a", CLASS, kind="code", source="a.py", outline=Outline(name="Index", lines=(3, 16)))
+    assert [(form.depth, form.text) for form in briefest(row, CLASS)] == [
+        ("signature", 'class Index(Base):\n    """The terms of a project.""" …'),
+        ("signature", "class Index(Base): …"),
+        ("listing", f"- Index (lines 3-16, {row.tokens} tokens)"),
+        ("listing", "…"),
+    ]
+    assert [form.text for form in briefest(stored(Store(), "a", "word"), "word")] == ["…", "…"]
+
+
+def test_without_docstrings() -> None:
+    """The first form of Python, if it is there as a whole."""
+    text = 'def run():\n    """Does it.\n\n    In many words, which take room from others.\n    """\n    return 1\n'
+    assert next(deepest(stored(Store(), "a", text, kind="code", source="a.py"), text)).depth == "cut"
+    row = stored(Store(), "a", text, kind="code", source="a.py", outline=Outline(lines=(11, 16)))
+    assert next(deepest(row, text)).text == 'def run():\n    """… (lines 12-15)"""\n    return 1\n'
+    for kind, source in (("code", "a.js"), ("markdown", "a.py")):
+        assert "cut" not in [form.depth for form in deepest(stored(Store(), "a", text, kind=kind, source=source), text)]
+    long_text = text + "x = 1\n" * limits.SHORTENED_FROM_BYTES
+    row = stored(Store(), "a", long_text, kind="code", source="a.py")
+    assert "cut" not in [form.depth for form in deepest(row, text)]

@@ -10,7 +10,7 @@ ROWS: Rows = {row.key: row for row in meeting().view().rows("p")}
 
 
 def fused(*results: StrategyResult, weights: tuple[float, ...] = (0.5, 0.5)) -> dict[str, float]:
-    allotments = [Allotment(each, 1.0, weight, 100) for each, weight in zip(results, weights, strict=False)]
+    allotments = [Allotment(each, 1.0, weight) for each, weight in zip(results, weights, strict=False)]
     return {each.key[1]: round(each.relevance, 3) for each in weighted(ROWS, allotments)}
 
 
@@ -48,11 +48,11 @@ def test_votes() -> None:
     twice = StrategyResult(
         "a", (*result("", {"t1": 1.0, "t2": 3.0}).fragments, *result("", {"t1": 2.0}).fragments), 1, 1.0
     )
-    found = {each.key[1]: each.votes for each in weighted(ROWS, [Allotment(twice, 1.0, 1.0, 1)])}
+    found = {each.key[1]: each.votes for each in weighted(ROWS, [Allotment(twice, 1.0, 1.0)])}
     assert found == {"t1": (Vote("a", 2, 2.0),), "t2": (Vote("a", 1, 3.0),)}
 
 
 def test_ranks_do_not_tell_by_how_much() -> None:
-    allotments = [Allotment(result("a", {"t1": 100.0, "t2": 1.0}), 1.0, 1.0, 1)]
+    allotments = [Allotment(result("a", {"t1": 100.0, "t2": 1.0}), 1.0, 1.0)]
     (first, second) = reciprocal(ROWS, allotments)
     assert 0.95 < second.relevance < first.relevance == 1.0

@@ -3,9 +3,10 @@
 import pytest
 
 from stepwell.assembly import texts
+from stepwell.assembly.candidate import DepthName
 from stepwell.domain.tiers.source_outline import Outline
 from stepwell.strategies.payload import StrategyResult
-from stepwell.strategies.protocol import ScoredFragment
+from stepwell.strategies.protocol import ContextRequest, ScoredFragment
 from tests.support.assembly import answer, count, ids, meeting, request, result, stored, turn
 from tests.support.strategy_views import Store
 
@@ -143,3 +144,64 @@ def test_tokens_of_what_is_shown() -> None:
 def test_one_strategy_naming_one_twice() -> None:
     twice = StrategyResult("a", (ScoredFragment("p", "t1", 1.0, 1, 1), ScoredFragment("p", "t1", 2.0, 1, 1)), 1, 1.0)
     assert ids(answer(meeting().view(), twice, components={"expand": "alone"})) == ["t1"]
+
+
+def documented(store: Store, name: str, calls: int) -> None:
+    """Store a function of some calls with a docstring that has about 60 tokens."""
+    docstring = "\n".join(f"    Line {number} of what it does." for number in range(8))
+    body = f'def {name}():\n    """Does it.\n\n{docstring}\n    """\n' + "    work()\n" * calls
+    lines = (101, 113 + calls)
+    stored(store, name, body, kind="code", source=f"{name}.py", outline=Outline(name=name, lines=lines, order=0))
+
+
+def test_docstrings_make_room_for_another_match() -> None:
+    """They are cut where both would not fit with them; the better one gets its own back first."""
+    store = Store()
+    documented(store, "a", 10)
+    documented(store, "b", 10)
+    view, scores = store.view(), result("keyword", {"a": 1.0, "b": 0.99})
+    depths: list[list[DepthName]] = []
+    for budget in range(60, 400, 2):
+        found = answer(view, scores, asked=request(budget_tokens=budget))
+        shown = {each.fragment_id: each.depth for each in found.fragments}
+        if (in_order := [shown[name] for name in sorted(shown)]) not in depths:
+            depths.append(in_order)
+        for entry in found.receipt.delivered:
+            if entry.depth == "cut":
+                assert '"""… (lines 102-112)"""' in found.text
+                assert (entry.decision, entry.reason) == ("shortened", "its docstrings made room for another match")
+                assert f"{entry.source}:101-123" in found.text
+    assert depths[-3:] == [["cut", "cut"], ["full", "cut"], ["full", "full"]]
+
+
+def test_docstrings_are_not_cut_for_surroundings() -> None:
+    """What is no match has the room that is left, and no more."""
+    store = Store()
+    documented(store, "a", 10)
+    stored(store, "near", "def near():\n" + "    work()\n" * 20, kind="code", source="a.py", outline=Outline(order=1))
+    asked = ContextRequest(projects=["p"], query="unheard", budget_tokens=180, stop_score=0)
+    found = answer(store.view(), result("keyword", {"a": 1.0}), asked=asked)
+    assert [(each.fragment_id, each.depth) for each in found.fragments] == [("a", "full")]
+
+
+def test_the_only_match_is_always_there() -> None:
+    """By its name, as a signature and in full: the longer, the larger the budget."""
+    store = Store()
+    stored(store, "a", LONG, kind="code", source="some/where/a.py", outline=Outline(name="run", lines=(1, 61), order=0))
+    view, scores = store.view(), result("keyword", {"a": 1.0})
+    found = [answer(view, scores, asked=request(budget_tokens=budget)) for budget in range(1, 600)]
+    shown = [each.fragments[0].depth if each.fragments else "" for each in found]
+    assert list(dict.fromkeys(shown)) == ["", "listing", "signature", "full"]
+    assert shown.index("listing") < 20
+    assert shown.index("signature") < 45
+
+
+def test_what_does_not_fit_is_skipped() -> None:
+    """What is worse and fits has its turn; what is better keeps its room."""
+    view = library({"best": 20, "large": 60, "small": 5}).view()
+    scores = result("keyword", {"best": 1.0, "large": 0.8, "small": 0.7})
+    shown = {
+        budget: ids(answer(view, scores, asked=request(budget_tokens=budget), components={"depth": "full"}))
+        for budget in (140, 200, 400)
+    }
+    assert shown == {140: ["best", "small"], 200: ["best", "small"], 400: ["best", "large", "small"]}

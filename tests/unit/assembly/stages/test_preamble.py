@@ -1,7 +1,7 @@
 """Preamble: what came from where and what is missing, where there is room to say it."""
 
 from stepwell.assembly.inputs import Failure
-from stepwell.assembly.stages.preamble import AnswerSummary, brief
+from stepwell.assembly.stages.preamble import AnswerSummary, brief, room_tokens
 from tests.support.assembly import answer, meeting, request, result
 
 BROKEN = Failure("graph", "TaskFailed", "strategy 'graph' raised")
@@ -36,6 +36,19 @@ def test_shortened_ones_are_told() -> None:
     assert found.text.startswith("### s\n")
     (longest, *_) = brief(AnswerSummary(3, 2, 5, {"keyword": 3}, 0, ()))
     assert longest == "> 3 of 5 fragments, 2 of them shortened: keyword 3."
+
+
+def test_a_larger_budget_has_more_room_for_fragments() -> None:
+    """The room of the preamble grows by no more than the budget does, up to its longest text."""
+    for has_failures in (False, True):
+        rooms = [room_tokens(budget, [31, 9], has_failures=has_failures) for budget in range(1, 2_000)]
+        left = [budget - max(0, room) for budget, room in enumerate(rooms, 1)]
+        assert left == sorted(left)
+        assert rooms[-1] == 31
+    view = meeting(60).view()
+    scores = result("keyword", {f"t{number}": 1.0 for number in range(60)})
+    shown = [len(answer(view, scores, asked=request(budget_tokens=budget)).fragments) for budget in range(150, 500)]
+    assert shown == sorted(shown)
 
 
 def test_nothing_to_introduce() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import stepwell as sw
 from stepwell import limits
@@ -185,6 +186,7 @@ def test_all_options_of_a_request(client: sw.Client) -> None:
         "depth": 3,
         "budget_tokens": 100,
         "as_of_ms": 1_000,
+        "stop_score": 0.25,
     }
     assert {*options} | {"query", "plan", "strategies"} == {*sw.ContextRequest.__struct_fields__}
     request = client.assemble("why?", strategies=BUILT_IN, **options).receipt.request
@@ -318,10 +320,12 @@ def test_example_of_a_function_does_not_displace_the_best_hit() -> None:
     with LocalRuntime(strategies=[longest]) as runtime, runtime.client(projects=["p"]) as client:
         client.tiers.store_many(sw.Fragment(fragment_id=name, body=body) for name, body in SAYINGS.items())
         client.tiers.store(sw.Fragment(fragment_id="a-tale", body="Once upon a time there was a well. " * 9))
-        beside = client.assemble(asked(client, "which budget does a dragon of the manager enforce?", 400))
+        request = asked(client, "which budget does a dragon of the manager enforce?", 400)
+        beside, stopped = client.assemble(replace(request, stop_score=0.0)), client.assemble(request)
         alone = client.assemble(asked(client, budget_tokens=400), strategies=["longest"])
     weights = {each.strategy: each.weight for each in beside.strategies}
     assert 0 < weights["longest"] < weights["keyword"]
     assert max(beside.fragments, key=lambda each: each.score).fragment_id == "budget"
     assert "a-tale" in {each.fragment_id for each in beside.fragments}
+    assert "a-tale" not in {each.fragment_id for each in stopped.fragments}
     assert max(alone.fragments, key=lambda each: each.score).fragment_id == "a-tale"
