@@ -17,7 +17,8 @@ from typing import Final, Generic, TypeVar
 from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import is_content
-from stepwell.strategies.index.bm25 import Bm25Index, Weights
+from stepwell.strategies.index.bm25 import Bm25Index
+from stepwell.strategies.index.fields import Weights
 from stepwell.strategies.index.incremental import IncrementalIndex
 from stepwell.strategies.protocol import StrategyView
 
