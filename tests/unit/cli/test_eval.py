@@ -51,7 +51,7 @@ def test_json(data: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", data, *arguments]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert (facts["projects"], facts["documents"], facts["questions"], facts["failures"]) == (2, 8, 2, {})
-    assert [*facts["recall"]] == ["keyword", "recency", "fusion"]
+    assert [*facts["recall"]] == ["bm25", "keyword", "recency", "fusion"]
     assert all([*by_budget] == ["30", "500"] for by_budget in facts["recall"].values())
     for by_budget in facts["recall"].values():
         assert 0 <= by_budget["30"]["by_tokens"] <= by_budget["500"]["by_tokens"] <= 1
