@@ -47,7 +47,7 @@ _FRAME: Final = re.compile(
     re.VERBOSE,
 )
 _FRAME_LINE: Final = re.compile(r"\s*(?:at\s|File\s\"|from\s\S+:\d|#\d+\s|\d+:\s)|\S+:\d+: in \S+$")
-_PATH: Final = re.compile(r"(?<![\w/.-])(?:[\w@.~-]+[\\/])*[\w@-][\w@.-]*\.[A-Za-z]\w{0,9}(?![\w/])")
+_PATH: Final = re.compile(r"(?<![\w/.-])[\\/]?(?:[\w@.~-]+[\\/])*[\w@-][\w@.-]*\.[A-Za-z]\w{0,9}(?![\w/])")
 _DOTTED: Final = re.compile(r"(?<![\w./-])[A-Za-z_]\w*(?:(?:\.|::|\\)[A-Za-z_]\w*)+")
 
 _TESTS: Final = re.compile(
