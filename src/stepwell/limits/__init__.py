@@ -285,6 +285,11 @@ INGEST_WARM_PERCENT: Final = 50  # of the warm tier for one project: the rest of
 INGEST_PAUSE_SECONDS: Final = 0.5  # the first pause between two passes over a watched tree
 INGEST_PAUSE_SECONDS_MAX: Final = 5.0  # the pause doubles up to this while nothing changes
 INGEST_PAUSE_RATIO: Final = 10.0  # a pause takes this many times as long as a pass: at most a tenth of a core
+HISTORY_COMMITS_MAX: Final = 1_000  # the last commits of a repository that are read: git lists them in about 50 ms
+HISTORY_FILES_MAX: Final = 30  # files of one commit: a larger one says nothing about any of them
+HISTORY_MESSAGE_CHARS_MAX: Final = 2_000  # of a message: the rest seldom has other words
+HISTORY_BYTES_MAX: Final = 512 * KIB  # all messages and paths together: the row of a history is small beside its files
+HISTORY_SECONDS_MAX: Final = 5.0  # for git to list them: past it, there is no history
 INGEST_SKIPPED_MAX: Final = 1_000  # skipped files that a report names; it counts the others
 SECRET_BYTES_MAX: Final = 64 * KIB  # the window in which one secret is matched: the longest private keys have 13 KiB
 

@@ -21,8 +21,10 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from stepwell import limits
+from stepwell.domain.tiers.commit_history import HISTORY_ID, decode_history
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import is_content
+from stepwell.strategies.index.commits import CommitIndex
 from stepwell.strategies.index.fields import CODE_KIND, WEIGHT_UNIT, Weights, fields_of, has_same_fields
 from stepwell.strategies.index.file_ranking import FileColumns, RankedSlots, rank, rarity
 from stepwell.strategies.index.files import FileTable, class_of, place_terms
@@ -39,7 +41,7 @@ from stepwell.strategies.index.postings import (
 from stepwell.strategies.index.query import ParsedQuery
 from stepwell.strategies.index.terms import code_terms_of, pieces, query_weight, terms_of
 from stepwell.strategies.partition import Portion
-from stepwell.strategies.protocol import SeenFragment
+from stepwell.strategies.protocol import SeenFragment, StrategyView
 
 Floats = NDArray[np.float64]
 
@@ -71,6 +73,8 @@ class Bm25Index(IncrementalIndex):
         self._files: Final = FileTable()
         self._columns: FileColumns | None = None
         """The columns of the live slots, made by the first query after an update."""
+        self._history: tuple[bytes, CommitIndex] | None = None
+        """The digest of the row with the commits, and their index."""
         self._last_ranked: tuple[ParsedQuery, RankedSlots] | None = None
         """The last query and its scores: several strategies ask the same of one view."""
         # For each slot:
@@ -102,11 +106,15 @@ class Bm25Index(IncrementalIndex):
         self._last_ranked = self._columns = None
         for fragment_id in removed:
             self._remove(fragment_id)
+            if fragment_id == HISTORY_ID:
+                self._history = None
         batch, rows = _FragmentBatch(self._weights), list[FragmentRow]()
         for fragment in self._with_progress(stored, expected):
             row = fragment.row
             slot = self._slots.get(row.fragment_id)
-            if not self._is_indexed(row):
+            if row.fragment_id == HISTORY_ID:
+                self._set_history(fragment)
+            elif not self._is_indexed(row):
                 self._remove(row.fragment_id)
             elif slot is not None and has_same_fields(self._rows[slot], row):
                 self._set_row(slot, row)
@@ -119,6 +127,23 @@ class Bm25Index(IncrementalIndex):
         self._add_batch(batch, rows)
         if len(self._rows) > 2 * len(self._slots) + limits.INDEX_DEAD_SLOTS_MAX:
             self._compact()
+
+    def _update_by_comparing(self, view: StrategyView) -> None:
+        super()._update_by_comparing(view)
+        if view.get(HISTORY_ID, project=self.project) is None:
+            self._history = None
+
+    def _set_history(self, fragment: SeenFragment) -> None:
+        """Keep the commits that the row of the history has, unless they are known."""
+        self._remove(HISTORY_ID)
+        digest = fragment.row.digest
+        if self._history is None or self._history[0] != digest:
+            self._history = digest, CommitIndex(decode_history(fragment.body))
+
+    @property
+    def commits(self) -> CommitIndex | None:
+        """The commits of the project's repository, if it has one."""
+        return None if self._history is None else self._history[1]
 
     def _add_batch(self, batch: _FragmentBatch, rows: Sequence[FragmentRow]) -> None:
         """Give the fragments of a batch new slots, and add their postings.

@@ -31,7 +31,7 @@ more and more.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -41,6 +41,7 @@ from numpy.typing import NDArray
 from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import lines_of
+from stepwell.strategies.index.commits import CommitIndex
 from stepwell.strategies.index.fields import WEIGHT_UNIT
 from stepwell.strategies.index.files import (
     CLASS_WEIGHTS,
@@ -63,7 +64,7 @@ K1: Final = 1.2  # how much further occurrences of a term count: with 0, not at 
 B: Final = 0.75  # how much the length counts: with 0, not at all
 
 FILE, POINTED, SIZE = 0.8, 0.4, 0.15
-WHOLE_FILE, TITLE, PATH, TRACEBACK, MODULE, IMPORTED = 0.25, 0.25, 0.5, 0.25, 0.25, 0.1
+WHOLE_FILE, TITLE, PATH, TRACEBACK, MODULE, COMMITS, RECENT, IMPORTED = 0.25, 0.25, 0.5, 0.25, 0.25, 0.2, 0.1, 0.1
 FRAME_DECAY: Final = 0.7  # from a frame of a traceback to the next one further out
 FEW_FILES: Final = 10.0  # with so many files, the rarity among them counts as much as that among fragments
 
@@ -170,6 +171,8 @@ class RankedIndex(Protocol):
 
     @property
     def files(self) -> FileTable: ...
+    @property
+    def commits(self) -> CommitIndex | None: ...
     def columns(self) -> FileColumns: ...
     def find(self, terms: Iterable[str]) -> list[Occurrences]: ...
     def rows_of(self, slots: Iterable[int]) -> list[FragmentRow]: ...
@@ -264,7 +267,21 @@ def _file_scores(
     total += WHOLE_FILE * _scaled(words.whole_files)
     total += TITLE * _scaled(columns.two_best(words.titles) if query.title_weights else best)
     total += PATH * _scaled(places.paths) + TRACEBACK * _scaled(places.frames) + MODULE * _scaled(places.modules)
+    if index.commits is not None:
+        commit_scores = index.commits.scores(query.content_weights)
+        total += COMMITS * _scaled(_by_file(index, columns, commit_scores))
+        total += RECENT * _by_file(index, columns, index.commits.recency)
     return total + IMPORTED * _scaled(_importers(index, columns, total))
+
+
+def _by_file(index: RankedIndex, columns: FileColumns, values: Mapping[str, float]) -> Floats:
+    """Return the values of sources in an array of all files."""
+    found = np.zeros(columns.file_count)
+    for source, value in values.items():
+        number = index.files.find(source)
+        if number is not None:
+            found[number] = value
+    return found
 
 
 def _importers(index: RankedIndex, columns: FileColumns, totals: Floats) -> Floats:

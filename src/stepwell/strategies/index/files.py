@@ -63,6 +63,10 @@ class FileTable:
             number = self._numbers[row.source] = self._add(row.source)
         return number
 
+    def find(self, source: str) -> int | None:
+        """Return the number of the file of a source, or None."""
+        return self._numbers.get(source)
+
     def _add(self, source: str) -> int:
         self.sources.append(source)
         return len(self.sources) - 1
