@@ -24,7 +24,7 @@ from stepwell.strategies.ranking import by_score
 from tests.support.strategy_views import MemoryView, Store, found
 
 PROJECTS = ("p", "q")
-VOCABULARY = ["red", "green", "blue", "get_user", "getUser", "user.name", "日本語", "é", "7"]
+VOCABULARY = ["red", "green", "blue", "get_user", "getUser", "user.name", "日本語", "é", "7", "the"]
 WORDS = st.sampled_from(VOCABULARY)
 TEXTS = st.lists(WORDS, max_size=8).map(" ".join)
 BODIES = TEXTS.map(str.encode) | st.just(b"\xff red")
@@ -170,8 +170,8 @@ def test_scores_of_turns_are_what_the_formula_says(walk: list[MemoryView], reque
             for fragment_id in having:
                 norm = K1 * (1 - B + B * lengths[fragment_id] / mean)
                 frequency = counts[fragment_id][term]
-                weight = query_weight(term) * math.log1p(TITLE * repeated)
-                scores[fragment_id] = scores.get(fragment_id, 0) + weight * idf * frequency / (frequency + norm)
+                zone = query_weight(term) * math.log1p(TITLE * repeated)
+                scores[fragment_id] = scores.get(fragment_id, 0) + zone * idf * frequency / (frequency + norm)
         best = max(scores.values(), default=1.0)
         expected |= {(project, each): (1 + FILE) * score / best for each, score in scores.items()}
     asked = ContextRequest(projects=request.projects, query=request.query)

@@ -40,7 +40,7 @@ class KeywordStrategy:
         whole, _ = unwrap_shares(view)
         query = parse_query(request.query)
         indexes = self._requested_indexes(request, whole) if query.weights else ()
-        return max((index.coverage(query.terms) for index in indexes), default=0.0)
+        return max((index.coverage([*query.content_weights]) for index in indexes), default=0.0)
 
     def assemble(self, request: ContextRequest, view: StrategyView, budget_tokens: int) -> Sequence[ScoredFragment]:
         """Return the matching fragments, the best first; ties by project and id."""

@@ -229,13 +229,18 @@ def _scaled(values: Floats) -> Floats:
 def _word_scores(index: RankedIndex, columns: FileColumns, query: ParsedQuery, class_weights: Floats) -> _WordScores:
     """Return the scores by words. Terms are taken in the order of the query, so that sums are the same each time.
 
-    Stop words decide between turns of a conversation, which often share nothing else with a query.
+    Stop words decide between turns of a conversation, which often share nothing else with a query. But where none of
+    the other words occurs, nothing is found.
     """
-    weights = query.content_weights if columns.has_files else query.weights
+    content = query.content_weights
+    weights = content if columns.has_files else query.weights
+    every = index.find(weights)
+    if not any(len(each.slots) for term, each in zip(weights, every, strict=True) if term in content):
+        weights, every = dict[str, float](), list[Occurrences]()
     fragments, titles = np.zeros(len(columns.files)), np.zeros(len(columns.files))
     whole_files = np.zeros(columns.file_count)
     found: dict[str, Slots] = {}
-    for (term, weight), occurrences in zip(weights.items(), index.find(weights), strict=True):
+    for (term, weight), occurrences in zip(weights.items(), every, strict=True):
         slots = found[term] = occurrences.slots
         if not len(slots):
             continue

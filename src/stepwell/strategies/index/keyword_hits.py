@@ -72,7 +72,7 @@ class KeywordSearch:
     def confidence(self, text: str, view: StrategyView, project: str) -> float:
         """Return the share of the words of a text that occur, each weighted by its rarity."""
         query = parse_query(text)
-        return self._indexes.content(view, project).coverage(query.terms) if query.weights else 0.0
+        return self._indexes.content(view, project).coverage([*query.content_weights]) if query.weights else 0.0
 
 
 def _hits(index: Bm25Index, query: ParsedQuery, limit: int, kinds: Sequence[str]) -> list[KeywordHit]:

@@ -96,11 +96,6 @@ class ParsedQuery(Struct, frozen=True):
         found = {term: weight for term, weight in self.weights.items() if not is_stop_term(term)}
         return found or self.weights
 
-    @property
-    def terms(self) -> tuple[str, ...]:
-        """All terms, those with the largest weights first."""
-        return tuple(self.weights)
-
     def only(self, terms: tuple[str, ...]) -> ParsedQuery:
         """Return a query of some of the terms alone, each with the same weight."""
         return ParsedQuery(dict.fromkeys(terms, 1.0), {}, self.words)

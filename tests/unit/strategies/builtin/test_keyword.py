@@ -106,7 +106,11 @@ def test_stop_words_decide_last(keyword: KeywordStrategy) -> None:
     view = store.view()
     assert ids(found(keyword, ask("What did they say about the budget?"), view))[:2] == ["a", "b"]
     assert ids(found(keyword, ask("what did they"), view)) == ["b"]
-    assert keyword.can_handle(ask("What about the elephant?"), view) < 0.2
+    for kind in ("turn", "text"):
+        store.store("a", "the budget", kind=kind, source="x")
+        view = store.view()
+        assert keyword.can_handle(ask("What about the elephant?"), view) == 0
+        assert found(keyword, ask("What about the elephant?"), view) == ()
 
 
 def test_listings_of_files(keyword: KeywordStrategy) -> None:
