@@ -270,6 +270,7 @@ INGEST_SNIFFED_BYTES: Final = 8 * KIB  # the beginning of a file, which is searc
 INGEST_LINE_CHARS_MAX: Final = 300  # a longer line is neither a definition nor a heading, and matching it takes long
 INGEST_REFERENCE_CHARS_MAX: Final = 200  # a longer reference is neither a name nor a path
 SYNTAX_DEPTH_MAX: Final = 40  # nested nodes of a syntax tree that are looked into for definitions: programs have a few
+SYNTAX_BRACKETS_MAX: Final = 1_000  # brackets that are open at one place of a program: far more than any has
 INGEST_TURNS_MAX: Final = 5_000  # turns of one file: a longer conversation is split by size
 INGEST_TURNS_EXAMINED: Final = 20  # the first lines: if half of them are turns, the file is a conversation
 INGEST_GIT_SECONDS_MAX: Final = 60.0  # time for git to list its files: past it, the directory is walked

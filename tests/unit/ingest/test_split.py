@@ -372,3 +372,14 @@ def test_the_recursion_limit_is_left_alone() -> None:
     before = sys.getrecursionlimit()
     parts("a.py", "x = " + "[" * 150 + "]" * 150)
     assert sys.getrecursionlimit() == before
+
+
+@pytest.mark.parametrize(
+    "source, piece",
+    [("a.php", "<?php class A {"), ("a.js", "a(b,"), ("a.ts", "class A{"), ("a.rb", "class A\n"), ("a.c", "#if X\n")],
+)
+def test_no_nesting_keeps_a_parser_busy(source: str, piece: str) -> None:
+    """A program that was made to be hard is split by size alone, or takes about as long as any other."""
+    begun_s = time.process_time()
+    assert len(parts(source, ")]}" * 20_000 + piece * 20_000)) > 1
+    assert time.process_time() - begun_s < 5.0

@@ -33,17 +33,37 @@ _TRANSPARENT_TYPES: Final = """
 """
 _TRANSPARENT: Final = frozenset(_TRANSPARENT_TYPES.split())
 """Types of nodes whose children are looked at as if they stood in place of them."""
+_OPENING: Final = b"([{"
+_NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"()[]{}")
 _SCRIPT: Final = re.compile(rb"<script\b[^>]{0,200}>(.*?)</script>", re.DOTALL | re.IGNORECASE)
 _TYPE_NAME: Final = re.compile(r"[A-Za-z_]\w*")
 
 
 def borders(lines: Lines, grammar: Grammar, language: Language) -> list[Border] | None:
-    """Return the borders of definitions, and of the stretches between them; None if there is no definition."""
+    """Return the borders of definitions, and of the stretches between them.
+
+    None means that there is no definition, or that the text is nested so deeply that a parser would take minutes.
+    """
+    if _is_nested_too_deeply(lines.data):
+        return None
     is_page = lines.data[:1] == b"<" or b"<script" in lines.data[: limits.INGEST_SNIFFED_BYTES]
     data = _scripts_only(lines.data) if is_page and b"</script>" in lines.data else lines.data
     tree = parser_of(grammar).parse(data)
     found = [*_Walk(lines, grammar, language).borders(tree.root_node)]
     return found if any(each.name for each in found) else None
+
+
+def _is_nested_too_deeply(data: bytes) -> bool:
+    """Return True if more brackets are open at one place than in any program.
+
+    Some grammars take a time that is quadratic in that number, and a parse cannot be stopped.
+    """
+    depth = 0
+    for bracket in data.translate(None, _NO_BRACKETS):
+        depth = depth + 1 if bracket in _OPENING else max(0, depth - 1)
+        if depth > limits.SYNTAX_BRACKETS_MAX:
+            return True
+    return False
 
 
 class _Walk:
