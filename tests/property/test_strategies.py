@@ -1,31 +1,36 @@
 """An index that follows its project is the index of that project, and the number of workers does not show."""
 
 import math
-from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain.tiers.source_outline import FILE_KIND, is_content, part_prefix
 from stepwell.strategies.builtin.keyword import KeywordStrategy
 from stepwell.strategies.builtin.recency import RecencyStrategy
-from stepwell.strategies.index.bm25 import K1, B, Bm25Index, Weights
+from stepwell.strategies.index.bm25 import Bm25Index
+from stepwell.strategies.index.fields import WEIGHT_UNIT, Weights
+from stepwell.strategies.index.file_ranking import FILE, K1, POINTED, SIZE, B
+from stepwell.strategies.index.files import IMPORT_TERM, STEM_TERM
+from stepwell.strategies.index.query import TITLE
 from stepwell.strategies.index.terms import distinct_terms, query_weight, term_counts
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment
 from stepwell.strategies.ranking import by_score
 from tests.support.strategy_views import MemoryView, Store, found
 
 PROJECTS = ("p", "q")
-WORDS = st.sampled_from(["red", "green", "blue", "get_user", "getUser", "user.name", "日本語", "é", "7"])
+VOCABULARY = ["red", "green", "blue", "get_user", "getUser", "user.name", "日本語", "é", "7", "the"]
+WORDS = st.sampled_from(VOCABULARY)
 TEXTS = st.lists(WORDS, max_size=8).map(" ".join)
 BODIES = TEXTS.map(str.encode) | st.just(b"\xff red")
 KEYS = st.tuples(st.sampled_from(PROJECTS), st.sampled_from("abcdef"))
-NAMES = st.dictionaries(st.sampled_from(["name", "speaker", "lines"]), WORDS, max_size=2)
-KINDS = ["code", "prose", FILE_KIND]
+NAMES = st.dictionaries(st.sampled_from(["name", "speaker", "lines", "refs"]), WORDS, max_size=2)
+KINDS = ["code", "prose", "turn", FILE_KIND]
 STORES = st.tuples(st.just("store"), KEYS, BODIES, TEXTS, NAMES, st.sampled_from(KINDS), st.integers(1, 9))
 DEEDS = STORES | st.tuples(st.sampled_from(["delete", "demote"]), KEYS)
 Deed = tuple[str, tuple[str, str], bytes, str, dict[str, str], str, int] | tuple[str, tuple[str, str]]
@@ -103,52 +108,95 @@ def test_following_equals_building(walk: list[MemoryView], request: ContextReque
 
 @given(walks(), sizes())
 def test_following_keeps_the_same_terms(walk: list[MemoryView], bounds: Bounds) -> None:
-    """Also where no query looks: what is known of each term, and of the lengths, is the same."""
+    """Also where no query looks: what is known of each term, of the lengths and of the files is the same."""
+    words = sorted({term for text in VOCABULARY for term in distinct_terms(text)})
+    terms = [*words, *(prefix + word for prefix in (STEM_TERM, IMPORT_TERM) for word in words)]
     follower = Bm25Index("p", Weights())
     for view in walk:
         with bounded(bounds):
             follower.catch_up(view)
         fresh = Bm25Index("p", Weights())
         fresh.catch_up(view)
-        terms = sorted({*follower._postings.terms, *fresh._postings.terms})
         assert follower.frequencies(terms) == fresh.frequencies(terms)
-        assert (len(follower), follower._total_length) == (len(fresh), fresh._total_length)
+        assert described(follower) == described(fresh)
+
+
+def described(index: Bm25Index) -> dict[str, tuple[float, int, str]]:
+    """The length norm, the class and the file of each fragment."""
+    columns = index.columns()
+    return {
+        index._rows[slot].fragment_id: (
+            float(columns.norms[slot]),
+            int(columns.classes[slot]),
+            index.files.sources[columns.files[slot]],
+        )
+        for slot in range(len(columns.alive))
+        if columns.alive[slot]
+    }
 
 
 @given(walks(), requests())
-def test_scores_are_what_the_formula_says(walk: list[MemoryView], request: ContextRequest) -> None:
-    """BM25 with what the fields have, weighted, over the length of the body."""
-    view, weights = walk[-1], Weights()
+def test_scores_of_turns_are_what_the_formula_says(walk: list[MemoryView], request: ContextRequest) -> None:
+    """BM25 with what the fields have, weighted, over the length of the body, as a share of the best."""
+    weights, view = Weights(), turns(walk[-1])
     expected: dict[tuple[str, str], float] = {}
     for project in request.projects:
-        counts: dict[str, dict[str, int]] = {}
+        counts: dict[str, dict[str, float]] = {}
         lengths: dict[str, int] = {}
+        scores: dict[str, float] = {}
         for row in filter(is_content, view.rows(project)):
             seen = view.get(row.fragment_id, project=project)
             assert seen is not None
             body = term_counts(seen.text) if not seen.body.tobytes().startswith(b"\xff") else {}
-            total = Counter(body)
+            total = dict.fromkeys(body, 0.0)
             fields = (
-                (row.source, weights.source),
-                ("" if row.fragment_id.startswith(part_prefix(row.source)) else row.fragment_id, weights.fragment_id),
-                (row.metadata.get("name", ""), weights.name),
-                (row.metadata.get("speaker", ""), weights.speaker),
+                (body, weights.prose),
+                (term_counts(row.source), weights.path),
+                (
+                    {} if row.fragment_id.startswith(part_prefix(row.source)) else term_counts(row.fragment_id),
+                    weights.fragment_id,
+                ),
+                (term_counts(row.metadata.get("name", "")), weights.name),
+                (term_counts(row.metadata.get("speaker", "")), weights.speaker),
             )
-            for text, weight in fields:
-                for term, count in term_counts(text).items():
-                    total[term] += weight * count
+            for found_terms, weight in fields:
+                for term, count in found_terms.items():
+                    total[term] = total.get(term, 0.0) + weight * count / WEIGHT_UNIT
             counts[row.fragment_id], lengths[row.fragment_id] = total, sum(body.values())
         mean = sum(lengths.values()) / len(lengths) if any(lengths.values()) else 1.0
-        for term in distinct_terms(request.query):
+        for term, repeated in term_counts(request.query).items():
             having = [fragment_id for fragment_id, total in counts.items() if term in total]
             idf = math.log(1 + (len(counts) - len(having) + 0.5) / (len(having) + 0.5))
             for fragment_id in having:
                 norm = K1 * (1 - B + B * lengths[fragment_id] / mean)
-                count, key = counts[fragment_id][term], (project, fragment_id)
-                expected[key] = expected.get(key, 0) + query_weight(term) * idf * count / (count + norm)
+                frequency = counts[fragment_id][term]
+                zone = query_weight(term) * math.log1p(TITLE * repeated)
+                scores[fragment_id] = scores.get(fragment_id, 0) + zone * idf * frequency / (frequency + norm)
+        best = max(scores.values(), default=1.0)
+        expected |= {(project, each): (1 + FILE) * score / best for each, score in scores.items()}
     asked = ContextRequest(projects=request.projects, query=request.query)
     results = found(KeywordStrategy(), asked, view, 10_000)
     assert {(each.project, each.fragment_id): each.score for each in results} == pytest.approx(expected, abs=1e-9)
+
+
+def turns(view: MemoryView) -> MemoryView:
+    """The same view, with all fragments as turns of conversations."""
+    contents = view.history[view.revision]
+    now = {
+        project: {
+            fragment_id: replace(seen, row=replace(seen.row, kind="turn")) for fragment_id, seen in fragments.items()
+        }
+        for project, fragments in contents.items()
+    }
+    return replace(view, epoch="turns", history=(*view.history[: view.revision], now))
+
+
+@given(walks(), requests())
+def test_scores_are_bounded(walk: list[MemoryView], request: ContextRequest) -> None:
+    """A fragment that has nothing of a query is not shown, and scores are above 0 and at most those of all parts."""
+    view = walk[-1]
+    for each in found(KeywordStrategy(), request, view, 10_000):
+        assert 0 < each.score <= 1 + FILE + POINTED + SIZE
 
 
 @given(walks(), requests(), st.integers(1, 5), st.integers(1, 30))

@@ -7,7 +7,7 @@ The data is JSONL, an object to a line:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -121,8 +121,13 @@ def _in_order(documents: Iterable[Document]) -> list[Document]:
 
 def recall(answer: Answer, evidence: Iterable[str], tokens: Mapping[str, int]) -> Recall:
     """Return how much of the evidence an answer has. A shortened fragment does not count: it may lack the evidence."""
+    return recall_of({each.fragment_id for each in answer.fragments if each.depth == "full"}, evidence, tokens)
+
+
+def recall_of(shown: Collection[str], evidence: Iterable[str], tokens: Mapping[str, int]) -> Recall:
+    """Return how much of the evidence is among the documents that are shown."""
     wanted = frozenset(evidence)
-    found = {each.fragment_id for each in answer.fragments if each.depth == "full"} & wanted
+    found = wanted.intersection(shown)
     all_tokens = sum(tokens[each] for each in wanted)
     return Recall(sum(tokens[each] for each in found) / all_tokens, len(found) / len(wanted))
 

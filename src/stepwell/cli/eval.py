@@ -1,47 +1,41 @@
 """`stepwell eval DATA.jsonl`: measure how much of the evidence for questions is in the answers.
 
 The file has documents and questions, and for each question the ids of the documents that answer it. The command stores
-the documents in a manager of its own, asks every question at each budget, once with each strategy alone and once with
-all of them combined (`fusion`), and prints a table of recall: the part of the evidence that is in the answer, by tokens
-and by count. It shows whether a change of a strategy, or of the pipeline, makes answers better.
+the documents in a manager of its own and asks every strategy every question once. From the rankings it makes the
+answers at each budget, with each strategy alone and with all of them combined (`fusion`), and prints a table of recall:
+the part of the evidence that is in the answer, by tokens and by count. It shows whether a change of a strategy, or of
+the pipeline, makes answers better. The row `bm25` is plain BM25 over whole documents, below which nothing should be.
+
+A file of bug reports is measured by the files and functions that their fixes changed, in the sources of `--sources`.
 
 The exit code is 1 if a strategy failed at a question; the table is printed nevertheless.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
-from msgspec import Struct
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from stepwell import limits
-from stepwell.assembly.components import SINGLE_STRATEGY
-from stepwell.assembly.evaluation import Document, EvaluationData, EvaluationQuestion, Recall, mean, parse, recall
-from stepwell.cli.common import progress_bar
+from stepwell.assembly.evaluation import EvaluationData, parse
+from stepwell.assembly.localisation import FILES_AT, BugReport, is_localisation, parse_reports
 from stepwell.cli.common.apps import ShellCommand, command_app
+from stepwell.cli.common.localisation_run import LocalisationMeasurement, measure_localisation
 from stepwell.cli.common.output import print_error, print_struct, result_console
 from stepwell.cli.common.parameters import JsonFlag, argument, option
+from stepwell.cli.common.recall_run import FUSION, RecallMeasurement, measure_recall, store_documents
 from stepwell.cli.common.worker_options import workers_option
-from stepwell.client.api.views import View
 from stepwell.client.client import Client
-from stepwell.domain.tiers.model import Fragment
-from stepwell.domain.tiers.source_outline import Outline
 from stepwell.errors import InvalidArgument, NotFound
 from stepwell.runtime import Runtime
-from stepwell.strategies.protocol import ContextRequest
 from stepwell.text import plural
 
 app: Final = command_app()
-
-FUSION: Final = "fusion"
-"""The name of the row that has all strategies combined, as `stepwell assemble` combines them."""
 
 _FORMAT: Final = """\
 \b
@@ -52,16 +46,15 @@ The data, a JSON object to a line:
   {"type": "question", "project": "p", "id": "q1", "query": "...", "evidence": ["1"]}
       with the ids of the documents that answer it
 
+or, with --sources, bug reports:
+  {"id": "b1", "package": "p", "version": "1.0", "query": "...", "files": ["src/a.py"], "functions": ["f"]}
+      with the files that the fix changed, and the functions in them
+
 Recall is the part of the evidence that is in an answer as it is, by tokens and by count, each question counting the
-same. A strategy alone is what it ranks highest; the fusion is what `stepwell assemble` gives.
+same. A strategy alone is what it ranks highest; the fusion is what `stepwell assemble` gives; bm25 is plain BM25 over
+whole documents or files. Of bug reports, the table has the share of answers with a right file among the first 1, 3, 5
+and 10 files of code, and with all of a changed function.
 """
-
-
-class _Measurement(Struct, frozen=True):
-    """The mean recall for each mode and budget, and the last failure of each strategy."""
-
-    recalls: Mapping[str, Mapping[int, Recall]]
-    failures: Mapping[str, str]
 
 
 @app.command(cls=ShellCommand, epilog=_FORMAT)
@@ -75,27 +68,74 @@ def run(
         list[str] | None,
         option("--strategies", metavar="NAME...", about="one or more strategies (default: all that there are)"),
     ] = None,
+    sources: Annotated[
+        Path | None,
+        option(
+            "--sources", metavar="DIR", about="of bug reports: PACKAGE-VERSION or PACKAGE-VERSION.tar.gz", parse=Path
+        ),
+    ] = None,
     workers: Annotated[int | None, workers_option("worker processes (default: one for each core)")] = None,
     json: JsonFlag = False,
 ) -> int:
-    """Every question is asked at each budget, once with each strategy alone and once with all of them combined. The
-    exit code is 1 if a strategy failed at a question; the table is printed nevertheless.
+    """Every strategy is asked every question once, and the answers at each budget are made from that. The exit code is
+    1 if a strategy failed at a question; the table is printed nevertheless.
     """
     sizes = _budgets(budgets)
-    evaluation = _read(data)
-    # The manager ends with the command, and nothing is kept.
+    given = _read(data)
+    if isinstance(given, EvaluationData):
+        facts, table, failures = _recall(given, strategies, sizes, workers)
+    elif sources is None:
+        raise InvalidArgument(f"{data} has bug reports: give the directory of the sources with --sources")
+    else:
+        facts, table, failures = _localisation(given, sources, strategies, sizes, workers)
+    if json:
+        print_struct(facts)
+    else:
+        result_console().print(table)
+    for name, message in failures.items():
+        print_error(f"{name}: {message}")
+    return 1 if failures else 0
+
+
+_Measured = tuple[dict[str, object], Table, Mapping[str, str]]
+"""The object for `--json`, the table, and the failures."""
+
+
+def _recall(
+    data: EvaluationData, strategies: Sequence[str] | None, budgets: Sequence[int], workers: int | None
+) -> _Measured:
+    """Measure the recall of documents. The manager ends with the command, and nothing is kept."""
     with Runtime.start(workers=workers) as runtime, runtime.client() as client:
         names = _strategy_names(client, strategies)
         # The names are checked before the documents are stored, because storing takes the longest.
-        client.tiers.store_many(map(_fragment, _documents(evaluation)))
-        measured = _measure(client, evaluation, names, sizes)
-    if json:
-        print_struct(_json_object(evaluation, measured))
-    else:
-        result_console().print(_table(evaluation, measured))
-    for name, message in measured.failures.items():
-        print_error(f"{name}: {message}")
-    return 1 if measured.failures else 0
+        store_documents(client, data)
+        measured = measure_recall(client, data, names, budgets)
+    return _json_object(data, measured), _table(data, measured), measured.failures
+
+
+def _localisation(
+    reports: Sequence[BugReport],
+    sources: Path,
+    strategies: Sequence[str] | None,
+    budgets: Sequence[int],
+    workers: int | None,
+) -> _Measured:
+    """Measure the localisation of bug reports."""
+    with Runtime.start(workers=workers) as runtime, runtime.client() as client:
+        names = _strategy_names(client, strategies)
+        measured = measure_localisation(client, reports, sources, names, budgets)
+    facts: dict[str, object] = {
+        "reports": len(reports),
+        "localisation": {
+            name: {
+                str(budget): {"files_at": {str(at): part for at, part in each.files_at.items()}, "bodies": each.bodies}
+                for budget, each in by_budget.items()
+            }
+            for name, by_budget in measured.shares.items()
+        },
+        "failures": measured.failures,
+    }
+    return facts, _localisation_table(reports, measured), measured.failures
 
 
 def _budgets(text: str) -> tuple[int, ...]:
@@ -109,11 +149,15 @@ def _budgets(text: str) -> tuple[int, ...]:
     return budgets
 
 
-def _read(path: Path) -> EvaluationData:
-    """Return the data of the file. Errors name the file, and where possible the line."""
+def _read(path: Path) -> EvaluationData | list[BugReport]:
+    """Return the data of the file: what its first line looks like. Errors name the file, and where possible the
+    line.
+    """
     try:
         with path.open("rb") as lines:
-            return parse(lines)
+            first = next((line for line in lines if line.strip()), b"")
+            lines.seek(0)
+            return parse_reports(lines) if is_localisation(first) else parse(lines)
     except OSError as error:
         raise InvalidArgument(f"{path} cannot be read: {error.strerror}") from error
     except InvalidArgument as error:
@@ -134,96 +178,7 @@ def _strategy_names(client: Client, given: Sequence[str] | None) -> tuple[str, .
     return tuple(dict.fromkeys(given or offered))
 
 
-def _documents(data: EvaluationData) -> Iterator[tuple[int, Document]]:
-    """Iterate over all documents, each with its position among the documents of its project."""
-    for documents in data.documents.values():
-        yield from enumerate(documents)
-
-
-def _fragment(placed: tuple[int, Document]) -> Fragment:
-    """Return the fragment of a document. Its place in the source is its order in the file, unless the document says
-    another.
-    """
-    place, document = placed
-    outline = Outline(order=place if document.order is None else document.order, speaker=document.speaker)
-    return Fragment(
-        fragment_id=document.id,
-        project=document.project,
-        source=document.source or document.project,
-        kind=document.kind,
-        body=document.text,
-        metadata=outline.metadata(),
-    )
-
-
-def _measure(client: Client, data: EvaluationData, names: Sequence[str], budgets: Sequence[int]) -> _Measurement:
-    """Ask every question in every mode and return the mean recalls.
-
-    Several questions are asked at once, in threads, so that no worker waits for the next one. The results come in
-    order.
-    """
-    found: dict[str, dict[int, list[Recall]]] = {name: {each: [] for each in budgets} for name in (*names, FUSION)}
-    failures: dict[str, str] = {}
-    evaluator = _Evaluator(client, names, budgets)
-    with progress_bar.count_bar("asking") as advance, ThreadPoolExecutor(limits.EVALUATION_THREADS) as threads:
-        for done, answers in enumerate(threads.map(evaluator.ask, data.questions), 1):
-            advance(done, len(data.questions), "")
-            for (name, budget), (recalled, failed) in answers.items():
-                found[name][budget].append(recalled)
-                # The last failure of a strategy stands for all of them: they are mostly the same, once for each
-                # question.
-                failures.update(failed)
-    recalls = {name: {budget: mean(each) for budget, each in by_budget.items()} for name, by_budget in found.items()}
-    return _Measurement(recalls, dict(sorted(failures.items())))
-
-
-class _QueryMode(Struct, frozen=True):
-    """One mode of asking: a strategy alone with a pipeline that only ranks and cuts, or all strategies with the full
-    one.
-    """
-
-    name: str
-    strategies: tuple[str, ...]
-    components: Mapping[str, str]
-
-
-class _Evaluator:
-    """Asks each question in every mode, at every budget. Safe to be used from several threads, because a client is."""
-
-    def __init__(self, client: Client, names: Sequence[str], budgets: Sequence[int]) -> None:
-        self._client: Final = client
-        self._modes: Final = [
-            *(_QueryMode(name, (name,), SINGLE_STRATEGY) for name in names),
-            _QueryMode(FUSION, tuple(names), {}),
-        ]
-        self._budgets: Final = budgets
-
-    def ask(self, question: EvaluationQuestion) -> dict[tuple[str, int], tuple[Recall, dict[str, str]]]:
-        """Return, by mode and budget, the recall of the evidence and the failures.
-
-        All modes and budgets of one question read the same view, so that they are compared on the same state.
-        """
-        view = self._client.view([question.project])
-        tokens = _tokens(view, question)
-        found: dict[tuple[str, int], tuple[Recall, dict[str, str]]] = {}
-        for mode in self._modes:
-            for budget in self._budgets:
-                request = ContextRequest(projects=[question.project], query=question.query, budget_tokens=budget)
-                answer = self._client.assemble(
-                    request, strategies=mode.strategies, view=view, components=mode.components, keep_receipt=False
-                )
-                failed = {each.strategy: each.message for each in answer.failures}
-                found[mode.name, budget] = recall(answer, question.evidence, tokens), failed
-        return found
-
-
-def _tokens(view: View, question: EvaluationQuestion) -> dict[str, int]:
-    """Return the tokens of each document of the evidence that is stored, for the recall by tokens."""
-    found = {each: view.get(each, project=question.project) for each in question.evidence}
-    return {each: fragment.row.tokens for each, fragment in found.items() if fragment is not None}
-
-
-def _json_object(data: EvaluationData, measured: _Measurement) -> dict[str, object]:
+def _json_object(data: EvaluationData, measured: RecallMeasurement) -> dict[str, object]:
     """Return the object for `--json`. Budgets are strings there, because JSON has no other keys."""
     return {
         "projects": len(data.documents),
@@ -237,7 +192,7 @@ def _json_object(data: EvaluationData, measured: _Measurement) -> dict[str, obje
     }
 
 
-def _table(data: EvaluationData, measured: _Measurement) -> Table:
+def _table(data: EvaluationData, measured: RecallMeasurement) -> Table:
     """Return a table with a row for each mode and a column for each budget; the combined row is bold."""
     documents = sum(map(len, data.documents.values()))
     table = Table(
@@ -252,4 +207,25 @@ def _table(data: EvaluationData, measured: _Measurement) -> Table:
     for name, by_budget in measured.recalls.items():
         cells = [f"{100 * each.by_tokens:.1f} ({100 * each.by_count:.1f})" for each in by_budget.values()]
         table.add_row(Text(name, style="bold" if name == FUSION else ""), *cells)
+    return table
+
+
+def _localisation_table(reports: Sequence[BugReport], measured: LocalisationMeasurement) -> Table:
+    """Return a table with a row for each mode; the files at the largest budget, and the functions at each."""
+    largest = max(measured.shares[FUSION])
+    table = Table(
+        title=f"% of {plural(len(reports), 'report')} with a right file among the first ones (of {largest:,} tokens), "
+        "and with a changed function",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    table.add_column("strategy")
+    for at in FILES_AT:
+        table.add_column(f"@{at}", justify="right")
+    for budget in measured.shares[FUSION]:
+        table.add_column(plural(budget, "token"), justify="right")
+    for name, by_budget in measured.shares.items():
+        files = [f"{100 * each:.0f}" for each in by_budget[largest].files_at.values()]
+        bodies = [f"{100 * each.bodies:.0f}" for each in by_budget.values()]
+        table.add_row(Text(name, style="bold" if name == FUSION else ""), *files, *bodies)
     return table

@@ -1,6 +1,6 @@
 """Splitting of one file into parts: their bytes, lines, names and references.
 
-The name of the file chooses the splitter: conversations, prose with headings, Python by its syntax tree, other
+The name of the file chooses the splitter: conversations, prose with headings, programs by their syntax trees, rarer
 languages by patterns, and plain text by size alone. A splitter returns borders; `windows` then merges tiny parts and
 cuts large ones.
 """
@@ -13,12 +13,13 @@ from msgspec import Struct
 
 from stepwell import limits
 from stepwell.domain.tiers.source_outline import Outline
-from stepwell.ingest.splitters import definitions, headings, python, references, turns
+from stepwell.ingest.splitters import definitions, headings, python, references, syntax_tree, turns
+from stepwell.ingest.splitters.grammars import grammar_of
 from stepwell.ingest.splitters.languages import ending, language_of
 from stepwell.ingest.splitters.lines import Border, Lines, stretches
 from stepwell.ingest.splitters.windows import Window, windows
 
-VERSION: Final = "1"
+VERSION: Final = "2"
 """The version of the rules.
 
 It is raised when the same file comes to other parts than before; then all files are split anew.
@@ -56,8 +57,11 @@ def _borders(source: str, lines: Lines) -> tuple[str, list[Border]]:
     language = language_of(source)
     if language is None:
         return "text", []
-    by_syntax = python.borders(lines) if language.name == "python" else None
-    return language.kind, by_syntax or definitions.borders(lines, language) or []
+    found = python.borders(lines) if language.name == "python" else None
+    grammar = grammar_of(suffix)
+    if found is None:
+        found = syntax_tree.borders(lines, grammar, language) if grammar else definitions.borders(lines, language)
+    return language.kind, found or []
 
 
 def _part(piece: Window, place: int, source: str, text: str, kind: str) -> Part:

@@ -1,6 +1,7 @@
 """`stepwell eval`: evidence that is found, without any model that reads it."""
 
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ def test_json(data: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", data, *arguments]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert (facts["projects"], facts["documents"], facts["questions"], facts["failures"]) == (2, 8, 2, {})
-    assert [*facts["recall"]] == ["keyword", "recency", "fusion"]
+    assert [*facts["recall"]] == ["bm25", "keyword", "recency", "fusion"]
     assert all([*by_budget] == ["30", "500"] for by_budget in facts["recall"].values())
     for by_budget in facts["recall"].values():
         assert 0 <= by_budget["30"]["by_tokens"] <= by_budget["500"]["by_tokens"] <= 1
@@ -98,3 +99,56 @@ def test_budgets(data: str, budgets: str, capsys: pytest.CaptureFixture[str]) ->
 def test_unknown_strategies(data: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", data, "--strategies", "keyword", "hunch", "--workers", "1"]) == 1
     assert "there is no strategy 'hunch': there are graph, keyword" in capsys.readouterr().err
+
+
+SOURCE = "def keep(budget):\n    return budget.kept\n"
+REPORTS: list[dict[str, object]] = [
+    {
+        "id": "b1",
+        "package": "app",
+        "version": "1.0",
+        "query": "budget is not kept",
+        "files": ["src/a.py"],
+        "functions": ["keep"],
+    },
+    {"id": "b2", "package": "App", "version": "1.0", "query": "nothing of it", "files": ["src/b.py"]},
+]
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """A directory with an archive of the package."""
+    root = tmp_path / "work" / "app-1.0"
+    (root / "src").mkdir(parents=True)
+    (root / "src" / "a.py").write_text(SOURCE)
+    (root / "src" / "b.py").write_text("def other():\n    pass\n")
+    (tmp_path / "sources").mkdir()
+    with tarfile.open(tmp_path / "sources" / "app-1.0.tar.gz", "w:gz") as archive:
+        archive.add(root, "app-1.0")
+    return tmp_path / "sources"
+
+
+def test_bug_reports(tmp_path: Path, sources: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Their files and functions are looked for in the sources, which are a directory or an archive."""
+    reports = written(tmp_path / "reports.jsonl", REPORTS)
+    arguments = ["--sources", str(sources), "--strategies", "keyword", "--workers", "1", "--budgets", "400,900"]
+    assert main(["eval", reports, *arguments, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["reports"] == 2
+    assert [*facts["localisation"]] == ["bm25", "keyword", "fusion"]
+    for by_budget in facts["localisation"].values():
+        assert by_budget["900"]["files_at"]["1"] == 0.5
+        assert by_budget["900"]["bodies"] == 1.0
+    with tarfile.open(sources / "app-1.0.tar.gz") as archive:
+        archive.extractall(sources, filter="data")
+    assert main(["eval", reports, *arguments]) == 0
+    assert "2 reports" in capsys.readouterr().out
+
+
+def test_bug_reports_without_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The error says what is missing, and how to get it."""
+    reports = written(tmp_path / "reports.jsonl", REPORTS)
+    assert main(["eval", reports]) == 2
+    assert "--sources" in capsys.readouterr().err
+    assert main(["eval", reports, "--sources", str(tmp_path), "--workers", "1"]) == 2
+    assert "pip download" in capsys.readouterr().err

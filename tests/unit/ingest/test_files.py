@@ -37,7 +37,7 @@ def test_a_file_is_split(tmp_path: Path) -> None:
     (part,) = outcome.parts
     assert (part.part_id, part.start, part.end, part.kind) == ("a.py#f", 0, len(TEXT), "code")
     assert (part.digest, part.tokens) == (digest_of(TEXT), COUNT(TEXT))
-    assert part.metadata == {"lines": "1-2", "name": "f", "order": "0", "split": "1"}
+    assert part.metadata == {"lines": "1-2", "name": "f", "order": "0", "split": "2"}
     assert (outcome.size, outcome.mtime_ns, outcome.digest) == (len(TEXT), 10**18, digest_of(TEXT).hex())
     assert look(path, outcome.digest) == FileSame("a.py", len(TEXT), 10**18)
 

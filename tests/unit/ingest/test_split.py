@@ -8,7 +8,8 @@ import warnings
 import pytest
 
 from stepwell import limits
-from stepwell.ingest.splitters.languages import LANGUAGES, language_of
+from stepwell.ingest.splitters.grammars import grammar_of
+from stepwell.ingest.splitters.languages import LANGUAGES, ending, language_of
 from stepwell.ingest.splitters.lines import Border, Lines, stretches
 from stepwell.ingest.splitters.windows import PART_BYTES_MAX
 from tests.support.ingest import BODY, FILLER, lines, named, parts
@@ -207,17 +208,22 @@ end
 
 @pytest.mark.parametrize("source", EXAMPLES)
 def test_other_languages(source: str) -> None:
-    """By lines that look like definitions; methods of a large class are parts of their own."""
+    """By syntax trees or by lines that look like definitions; methods of a large class are parts of their own."""
     text, expected = EXAMPLES[source]
-    text = text.lstrip().replace("TEXT", 2 * FILLER).replace("LONG", LONG)
+    grammar = grammar_of(ending(source))
+    mark = "" if grammar is None else "# " if "ruby" in grammar.module or "bash" in grammar.module else "// "
+    filler, long = mark + 2 * FILLER, "".join(f"{mark}{line}\n" for line in LONG.splitlines())
+    text = text.lstrip().replace("TEXT", filler).replace("LONG", long)
     names = [name for part, _ in parts(source, text) for name in part.outline.name.split(", ")]
     assert [*dict.fromkeys(names)] == expected
 
 
 def test_what_only_looks_like_a_definition() -> None:
     """Control statements and calls are none."""
-    inside = f"    if (x) {{\n        g(1,\n{FILLER});\n    }} else if (y) {{\n    return h(\n{FILLER}\n);\n"
-    text = f"void f() {{\n{inside}{inside}"
+    inside = (
+        f'    if (x) {{\n        g(1,\n"{FILLER}");\n    }} else if (y) {{\n    return h(\n"{FILLER}"\n);\n    }}\n'
+    )
+    text = f"void f() {{\n{inside}{inside}}}\n"
     assert [*named("a.c", text)] == ["f"]
 
 
@@ -319,9 +325,11 @@ def test_windows() -> None:
 
 
 def test_a_large_definition_is_cut_at_the_least_indented_lines() -> None:
+    """A function of a usual size is one part, whatever it has inside."""
     block = "    if x:\n" + f"        print({FILLER!r})\n" * 6
-    found = parts("a.py", "def f():\n" + block * 12)
-    assert len(found) > 2
+    assert len(parts("a.py", "def f():\n" + block * 12)) == 1
+    found = parts("a.py", "def f():\n" + block * 24)
+    assert len(found) > 4
     assert {part.outline.name for part, _ in found} == {"f"}
     assert all(body.startswith(("def", "    if x")) for _, body in found)
 
@@ -364,3 +372,14 @@ def test_the_recursion_limit_is_left_alone() -> None:
     before = sys.getrecursionlimit()
     parts("a.py", "x = " + "[" * 150 + "]" * 150)
     assert sys.getrecursionlimit() == before
+
+
+@pytest.mark.parametrize(
+    "source, piece",
+    [("a.php", "<?php class A {"), ("a.js", "a(b,"), ("a.ts", "class A{"), ("a.rb", "class A\n"), ("a.c", "#if X\n")],
+)
+def test_no_nesting_keeps_a_parser_busy(source: str, piece: str) -> None:
+    """A program that was made to be hard is split by size alone, or takes about as long as any other."""
+    begun_s = time.process_time()
+    assert len(parts(source, ")]}" * 20_000 + piece * 20_000)) > 1
+    assert time.process_time() - begun_s < 5.0

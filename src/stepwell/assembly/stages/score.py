@@ -3,6 +3,11 @@
 Relevance counts 0.4, hierarchy (the parts around it) 0.3, quality 0.2 and recency 0.1. Quality is density: a short
 fragment leaves room for another one. A test says much the same as the code that it tests, in more words, and a function
 has several tests; unless the query asks for tests, they count less.
+
+Of code, relevance counts nearly alone, and the other parts only decide between equals: a definition is written to be
+read alone, and neither its length nor its age tells whether it is the one that is wanted.
+
+A fragment that every strategy ranks first is first.
 """
 
 from __future__ import annotations
@@ -10,8 +15,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from math import exp, exp2
+from math import exp, exp2, inf, nextafter
 from typing import Final
+
+from msgspec.structs import replace
 
 from stepwell.assembly.candidate import Candidate, ScoredCandidate, Scores
 from stepwell.assembly.inputs import Key
@@ -22,6 +29,9 @@ RELEVANCE: Final = 0.4
 HIERARCHY: Final = 0.3
 QUALITY: Final = 0.2
 RECENCY: Final = 0.1
+CODE_KIND: Final = "code"
+CODE_RELEVANCE: Final = 0.95
+CODE_OTHER: Final = 0.05  # of the other parts together, each in proportion to its weight above
 
 LONG_TOKENS: Final = 600.0  # a fragment of this length has 1/e of the quality
 TEST_QUALITY: Final = 0.4  # times the quality of other code
@@ -51,9 +61,30 @@ def balanced(request: ContextRequest, candidates: Sequence[Candidate]) -> tuple[
         if _is_test(each.row.source):
             quality *= test_quality
         recency = exp2(-max(0, now_ms - at_ms) / HALF_LIFE_MS)
-        total = RELEVANCE * each.relevance + HIERARCHY * each.hierarchy + QUALITY * quality + RECENCY * recency
+        total = _total(each, quality, recency)
         scored.append(ScoredCandidate(each, Scores(total, each.relevance, each.hierarchy, quality, recency)))
-    return _ranked(scored)
+    return _ranked(_with_unanimous_first(scored))
+
+
+def _total(candidate: Candidate, quality: float, recency: float) -> float:
+    """Return the sum of the four parts."""
+    if candidate.row.kind == CODE_KIND:
+        others = HIERARCHY * min(1.0, candidate.hierarchy) + QUALITY * quality + RECENCY * recency
+        return CODE_RELEVANCE * candidate.relevance + CODE_OTHER * others
+    return RELEVANCE * candidate.relevance + HIERARCHY * candidate.hierarchy + QUALITY * quality + RECENCY * recency
+
+
+def _with_unanimous_first(scored: Sequence[ScoredCandidate]) -> list[ScoredCandidate]:
+    """Return the candidates, the one that every strategy ranks first with a total above all others, if there is one."""
+    strategies = {vote.strategy for each in scored for vote in each.candidate.votes}
+    best = max((each.scores.total for each in scored), default=0.0)
+    found: list[ScoredCandidate] = []
+    for each in scored:
+        firsts = {vote.strategy for vote in each.candidate.votes if vote.rank == 1}
+        is_unanimous = bool(strategies) and firsts == strategies and each.scores.total <= best
+        total = nextafter(best, inf) if is_unanimous else each.scores.total
+        found.append(replace(each, scores=replace(each.scores, total=total)) if is_unanimous else each)
+    return found
 
 
 def relevance(request: ContextRequest, candidates: Sequence[Candidate]) -> tuple[ScoredCandidate, ...]:  # noqa: ARG001 - the others' signature

@@ -99,7 +99,7 @@ class ContextAssembly:
         """Return an answer, as `Client.assemble` promises; the receipt is stored if there is room for it."""
         chosen = components.named(stages or {})  # first, so that a wrong name is refused before work is done
         full_request = self._full_request(request, options, plan_id, view)
-        offers = tuple(map(_info, self._client.strategies.list().offers))
+        offers = tuple(map(info_of, self._client.strategies.list().offers))
         names = names_to_ask(full_request, offers) if strategies is None else tuple(strategies)
         # Each strategy may return more than the answer has room for, so that the pipeline can choose among them.
         budgets = dict.fromkeys(names, candidate_tokens(full_request.budget_tokens))
@@ -108,7 +108,7 @@ class ContextAssembly:
         )
         # `View` is a `StrategyView`; the cast is for pyright, which does not accept its lazy properties.
         strategy_view = cast("StrategyView", seen)
-        results, failures = tuple(execution.results.values()), _failures(execution)
+        results, failures = tuple(execution.results.values()), failures_of(execution)
         inputs = AssemblyInputs(full_request, strategy_view, results, self._count, failures, offers)
         answer = pipeline.assemble(inputs, chosen)
         return self._store_receipt(answer) if keep_receipt else answer
@@ -185,11 +185,11 @@ class ContextAssembly:
         return replace(answer, receipt_id=receipt_id)
 
 
-def _info(offered: StrategyOffer) -> StrategyInfo:
+def info_of(offered: StrategyOffer) -> StrategyInfo:
     """Return an offer without the workers that make it: stages choose strategies by what they can do."""
     return StrategyInfo(offered.name, offered.capabilities, offered.is_partitioned)
 
 
-def _failures(execution: Execution) -> tuple[Failure, ...]:
+def failures_of(execution: Execution) -> tuple[Failure, ...]:
     """Return the failures as values that a receipt can store."""
     return tuple(Failure(name, error.kind, error.message) for name, error in execution.failures.items())

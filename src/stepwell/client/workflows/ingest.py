@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from typing import Final
 
@@ -27,10 +28,11 @@ from stepwell.client.session.session import Session
 from stepwell.client.session.task_futures import OnProgress
 from stepwell.client.workflows.split_files import FileSplitter
 from stepwell.domain.replies import FragmentPlaced, FragmentRemoved
-from stepwell.domain.tiers.model import FragmentRow, Tier
-from stepwell.domain.tiers.source_outline import file_id
+from stepwell.domain.tiers.commit_history import HEAD_KEY, HISTORY_ID
+from stepwell.domain.tiers.model import Fragment, FragmentRow, Tier
+from stepwell.domain.tiers.source_outline import FILE_KIND, file_id
 from stepwell.errors import Busy, Conflict, NotFound, TransactionAborted
-from stepwell.ingest import changes
+from stepwell.ingest import changes, history
 from stepwell.ingest.changes import FileChange, FragmentPlace
 from stepwell.ingest.discovery import DiscoveredTree, discover
 from stepwell.ingest.files import FileRequest, FileSame, FileSkipped, FileSplit, Outcome
@@ -191,6 +193,7 @@ class _IngestPass:
         self._root = root_name(tree.root)
         rows = view.rows(project)
         self._inventory = build_inventory(rows)
+        self._history = next((row for row in rows if row.fragment_id == HISTORY_ID), None)
         self._warm_left = self._warm_room(rows)
         encoding = owner.session.channel.welcome.encoding
         self._splitter = FileSplitter(owner.strategies, project, tree.root, encoding, policy)
@@ -219,8 +222,30 @@ class _IngestPass:
             done += 1
             if on_progress is not None:
                 on_progress(done, total, item.source)
+        self._store_history()
         totals = {name: getattr(counts, name) for name in counts.__struct_fields__}
         return IngestReport(project=self._project, root=self._root, seconds=time.monotonic() - begun_s, **totals)
+
+    def _store_history(self) -> None:
+        """Store the commits of the directory's repository if they have changed, or delete them if it has none any more.
+
+        A single file leaves the history alone. Another client that stores it at the same time stores the same.
+        """
+        if not self._tree.is_whole:
+            return
+        known = self._history
+        head = history.head_of(self._tree.root)
+        mark = {HEAD_KEY: head, "root": self._root, "version": self._policy.rules_version}
+        if known is not None and known.metadata == mark:
+            return
+        tiers, project = self._owner.tiers, self._project
+        if head:
+            body = history.read_history(self._tree.root, self._policy)
+            row = Fragment(fragment_id=HISTORY_ID, body=body, project=project, kind=FILE_KIND, metadata=mark)
+            self._send([TierCalls.store.call(tiers, row, tier=Tier.WARM)])
+        elif known is not None and known.metadata.get("root") == self._root:
+            with suppress(TransactionAborted):  # another client has deleted it, or stored another one
+                self._send([TierCalls.delete.call(tiers, HISTORY_ID, project=project)])
 
     def _store_in_groups(self, items: Iterator[_FileItem]) -> Iterator[_FileItem]:
         """Store the items in groups of one transaction each, and yield each item once it is stored."""

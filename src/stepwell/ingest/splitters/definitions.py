@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from stepwell import limits
 from stepwell.ingest.splitters.languages import Language
-from stepwell.ingest.splitters.lines import Border, Lines, indent
+from stepwell.ingest.splitters.lines import Border, Lines, Role, indent
 
 _WHOLE_BYTES_MAX: Final = 1_000  # of a class that stays one part with its members
 
@@ -50,7 +50,7 @@ def borders(lines: Lines, language: Language) -> list[Border] | None:
     found = [*_definition_lines(lines, language, re.compile(language.definition))]
     undivided = {each.name for place, each in enumerate(found) if each.holds and _is_small(lines, found, place)}
     parts = [each for each in found if each.scope not in undivided]
-    return [Border(each.begin, each.name, each.scope) for each in parts] or None
+    return [Border(each.begin, each.name, each.scope, role=Role.DEFINITION) for each in parts] or None
 
 
 def _definition_lines(lines: Lines, language: Language, pattern: re.Pattern[str]) -> Iterator[_DefinitionLine]:

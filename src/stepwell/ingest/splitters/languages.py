@@ -55,14 +55,6 @@ def _pattern(*choices: str) -> str:
     return "|".join(f"(?:{choice})" for choice in choices)
 
 
-# In order: types, functions with a result type, macros, and functions of old C that have none.
-_C_LIKE: Final = _pattern(
-    r"^\s*(?:typedef\s+|template\s*<[^>]*>\s*|export\s+)*(?P<holds>class|struct|union|namespace|enum(?:\s+class)?)\s+"
-    r"(?:\w+\([^)]*\)\s+|__\w+\s+|\[\[[^\]]*\]\]\s*)*(?P<name>[A-Za-z_][\w:]*)[^;=()]*$",
-    rf"^\s*{_NO_CONTROL}(?:template\s*<[^>]*>\s*)?{_C_TYPE}(?P<name1>[A-Za-z_~][\w:~]*)\s*\([^;]*$",
-    r"^#\s*define\s+(?P<name2>[A-Za-z_]\w*)",
-    r"^(?P<name3>[A-Za-z_]\w*)\s*\([^;]*\)\s*\{?\s*$",
-)
 # In order: types, functions with a keyword (Kotlin, Scala, Swift), methods, and constructors.
 _JAVA_LIKE: Final = _pattern(
     rf"^\s*(?:{_JAVA_WORDS})*(?P<holds>class|interface|enum|record|struct|namespace|object|trait|@interface)\s+"
@@ -71,21 +63,10 @@ _JAVA_LIKE: Final = _pattern(
     rf"^\s+(?:{_JAVA_WORDS})*{_NO_CONTROL}(?:<[^>]*>\s*)?{_C_TYPE}(?P<name2>[A-Za-z_]\w*)\s*\([^;]*$",
     rf"^\s+(?:{_JAVA_WORDS})+(?P<name3>[A-Z]\w*)\s*\([^;]*$",
 )
-# JavaScript and TypeScript, in order: types, functions, constants at the top level, and methods.
-_SCRIPT: Final = _pattern(
-    r"^\s*(?:export\s+|default\s+|declare\s+|abstract\s+)*(?P<holds>class|interface|namespace|module|enum)\s+"
-    r"(?P<name>[A-Za-z_$][\w$.]*)",
-    r"^\s*(?:export\s+|default\s+|declare\s+|async\s+)*function\s*\*?\s*(?P<name1>[A-Za-z_$][\w$]*)",
-    r"^(?:export\s+|default\s+|declare\s+)*(?:const|let|var|type)\s+(?P<name2>[A-Za-z_$][\w$]*)\s*[:=<]",
-    rf"^\s+(?:static\s+|async\s+|get\s+|set\s+|public\s+|private\s+|protected\s+|readonly\s+|override\s+|\*\s*)*"
-    rf"{_NO_CONTROL}(?!function\b|catch\b)(?P<name3>#?[A-Za-z_$][\w$]*)\s*(?:<[^>]*>)?\([^;]*\{{\s*$",
-)
-
 LANGUAGES: Final = (
     Language(
         "python",
         (".py", ".pyi", ".pyw"),
-        definition=_pattern(r"^\s*(?P<holds>class)\s+(?P<name>\w+)", r"^\s*(?:async\s+)?def\s+(?P<name1>\w+)"),
         imports=(
             r"^[ \t]*from[ \t]+(?P<module>[.\w]+)[ \t]+import[ \t]+(?P<names>\([^)]*\)|[^\n#;]+)",
             r"^[ \t]*import[ \t]+(?P<names>[^\n#;]+)",
@@ -95,7 +76,6 @@ LANGUAGES: Final = (
     Language(
         "javascript",
         (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".vue", ".svelte"),
-        definition=_SCRIPT,
         imports=(
             r"""\bfrom\s+["'](?P<module>[^"'\n]+)["']""",
             r"""^\s*import\s+["'](?P<module>[^"'\n]+)["']""",
@@ -106,24 +86,12 @@ LANGUAGES: Final = (
     Language(
         "go",
         (".go",),
-        definition=_pattern(
-            r"^func\s+(?:\([^)]*?\*?(?P<owner>[A-Za-z_]\w*)(?:\[[^\]]*\])?\)\s*)?(?P<name>[A-Za-z_]\w*)",
-            r"^type\s+(?P<name1>[A-Za-z_]\w*)",
-            r"^(?:var|const)\s+(?P<name2>[A-Za-z_]\w*)",
-        ),
         imports=(r'^\s*(?:import\s+)?(?:[\w.]+\s+)?"(?P<module>[\w./~-]+)"\s*$',),
         comments=("//",),
     ),
     Language(
         "rust",
         (".rs",),
-        definition=_pattern(
-            r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:unsafe\s+)?(?P<holds>mod|trait|impl(?:<[^{]*?>)?(?:\s+[^{]*?\sfor)?)\s+"
-            r"&?(?P<name>[A-Za-z_]\w*)[^;]*$",
-            r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:default\s+|const\s+|async\s+|unsafe\s+|extern\s+(?:\"[^\"]*\"\s+)?)*"
-            r"(?:fn|struct|enum|union|type|static|const)\s+(?:mut\s+)?(?P<name1>[A-Za-z_]\w*)",
-            r"^\s*macro_rules!\s*(?P<name2>[A-Za-z_]\w*)",
-        ),
         imports=(
             r"^\s*(?:pub(?:\([^)]*\))?\s+)?use\s+(?P<module>[\w:]+)",
             r"^\s*mod\s+(?P<module>\w+)\s*;",
@@ -133,36 +101,32 @@ LANGUAGES: Final = (
     ),
     Language(
         "java",
-        (".java", ".kt", ".kts", ".scala", ".cs", ".groovy", ".gradle", ".swift", ".dart"),
+        (".java", ".cs"),
+        imports=(r"^\s*(?:import|using)\s+(?:static\s+)?(?P<module>[A-Za-z_][\w.]*)",),
+    ),
+    Language(
+        "kotlin",
+        (".kt", ".kts", ".scala", ".groovy", ".gradle", ".swift", ".dart"),
         definition=_JAVA_LIKE,
         imports=(r"^\s*(?:import|using)\s+(?:static\s+)?(?P<module>[A-Za-z_][\w.]*)",),
     ),
     Language(
         "c",
         (".c", ".h", ".cc", ".cpp", ".cxx", ".hh", ".hpp", ".hxx", ".ipp", ".cu", ".m", ".mm", ".ino"),
-        definition=_C_LIKE,
         imports=(r'^\s*#\s*(?:include|import)\s*"(?P<module>[^"\n]+)"',),
-        comments=("//", "/*", "*", " *", "static", "inline", "extern", "template", "const", "void", "int", "struct"),
+        comments=("//", "/*", "*"),
         separator="::",
         is_relative=True,
     ),
     Language(
         "ruby",
         (".rb", ".rake", ".gemspec"),
-        definition=_pattern(
-            r"^\s*(?P<holds>class|module)\s+(?P<name>[A-Z][\w:]*)",
-            r"^\s*def\s+(?:self\.)?(?P<name1>[A-Za-z_]\w*[?!=]?)",
-        ),
         imports=(r"""^\s*require(?:_relative)?[\s(]+["'](?P<module>[^"'\n]+)["']""",),
         comments=("#",),
     ),
     Language(
         "php",
         (".php",),
-        definition=_pattern(
-            r"^\s*(?:abstract\s+|final\s+|readonly\s+)*(?P<holds>class|interface|trait|enum)\s+(?P<name>[A-Za-z_]\w*)",
-            r"^\s*(?:(?:public|private|protected|static|final|abstract)\s+)*function\s+&?(?P<name1>[A-Za-z_]\w*)",
-        ),
         imports=(
             r"^\s*use\s+(?P<module>[\w\\]+)",
             r"""\b(?:require|include)(?:_once)?[\s(]+["'](?P<module>[^"'\n]+)["']""",
@@ -172,9 +136,6 @@ LANGUAGES: Final = (
     Language(
         "shell",
         (".sh", ".bash", ".zsh", ".ksh", ".bats"),
-        definition=_pattern(
-            r"^(?:function\s+)?(?P<name>[A-Za-z_][\w:-]*)\s*\(\s*\)", r"^function\s+(?P<name1>[\w:-]+)"
-        ),
         imports=(r"^\s*(?:source|\.)\s+[\"']?(?P<module>[\w./-]+)",),
         comments=("#",),
         is_relative=True,

@@ -7,6 +7,7 @@ byte of the text is in exactly one part.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from enum import Enum, auto
 from itertools import accumulate, pairwise
 from typing import Final
 
@@ -46,6 +47,18 @@ def indent(line: str) -> int:
     return len(indentation) + (_TAB_COLUMNS - 1) * indentation.count("\t")
 
 
+class Role(Enum):
+    """The role of a part in its text, which decides about its size.
+
+    A definition of a program is one part, up to a large size, because a reader wants all of a function. The rest of a
+    program between its definitions is a few parts, because its statements say little alone.
+    """
+
+    SECTION = auto()
+    DEFINITION = auto()
+    REST = auto()
+
+
 class Border(Struct, frozen=True):
     """The beginning of a part: at a line, counted from 0.
 
@@ -58,6 +71,7 @@ class Border(Struct, frozen=True):
     scope: str = ""
     speaker: str = ""
     is_alone: bool = False
+    role: Role = Role.SECTION
 
 
 class Stretch(Struct):
@@ -69,20 +83,25 @@ class Stretch(Struct):
     scope: str
     speaker: str = ""
     is_alone: bool = False
+    role: Role = Role.SECTION
 
 
 def stretches(lines: Lines, borders: Iterable[Border]) -> Iterator[Stretch]:
     """Yield the stretches between borders; together they are all of the text.
 
-    A border behind the text, at the line of another one, or in the wrong order is dropped. A text that does not begin
-    with a border gets one.
+    A border behind the text, at the line of another one, or in the wrong order is dropped; of two at one line, the one
+    with a name stays. A text that does not begin with a border gets one.
     """
     ordered: list[Border] = []
     for border in borders:
+        if ordered and border.line == ordered[-1].line and border.name and not ordered[-1].name:
+            ordered.pop()
         if border.line < len(lines) and (not ordered or border.line > ordered[-1].line):
             ordered.append(border)
     if len(lines) and (not ordered or ordered[0].line > 0):
-        ordered.insert(0, Border(0))
+        ordered.insert(
+            0, Border(0, role=Role.REST if any(each.role is not Role.SECTION for each in ordered) else Role.SECTION)
+        )
     for border, end in pairwise([*ordered, Border(len(lines))]):
         names = [border.name] if border.name else []
-        yield Stretch(border.line, end.line, names, border.scope, border.speaker, border.is_alone)
+        yield Stretch(border.line, end.line, names, border.scope, border.speaker, border.is_alone, border.role)

@@ -1,6 +1,6 @@
 """Borders of a Python file, by its syntax tree. Comments and decorators belong to what is below them.
 
-A file that this Python cannot parse (a syntax error, a newer or older syntax) is left to `definitions`.
+A file that this Python cannot parse (a syntax error, a newer or older syntax) is left to `syntax_tree`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from stepwell.ingest.splitters.lines import Border, Lines
+from stepwell.ingest.splitters.lines import Border, Lines, Role
 
 _WHOLE_BYTES_MAX: Final = 1_000  # of a class that stays one part with its methods
 _FILENAME: Final = "<being split by stepwell>"  # by which the warnings of the parser are recognised
@@ -47,7 +47,7 @@ def _statements(lines: Lines, body: Sequence[ast.stmt], scope: str, above: int) 
         name = _name(node)
         qualified = f"{scope}.{name}" if scope and name else name
         if not _is_docstring(node) or above == 0:
-            yield Border(begin, qualified, scope)
+            yield Border(begin, qualified, scope, role=Role.DEFINITION if isinstance(node, _Definition) else Role.REST)
         end = node.end_lineno or node.lineno
         if isinstance(node, ast.ClassDef) and lines.size(begin, end) > _WHOLE_BYTES_MAX:
             yield from _members(lines, node, qualified)

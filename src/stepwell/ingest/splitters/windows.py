@@ -11,12 +11,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from stepwell.ingest.splitters.lines import Lines, Stretch
+from stepwell.ingest.splitters.lines import Lines, Role, Stretch
 
 TINY_BYTES: Final = 160  # about 45 tokens: a smaller part says little without the parts around it
 _SCRAP_BYTES_MAX: Final = 70  # about 20 tokens: a smaller part is not worth a fragment
 _SHARED_BYTES_MAX: Final = 1_000  # of tiny parts that are merged
 PART_BYTES_MAX: Final = 2_000  # about 550 tokens
+DEFINITION_BYTES_MAX: Final = 8_000  # of a function or class that stays in one piece: about 2,000 tokens
 _WINDOW_BYTES_MIN: Final = 600  # of a piece of a large part, so that its end is at a good place
 _TOP_BITS, _CONTINUED = 0xC0, 0x80  # a byte of UTF-8 with these two highest bits does not begin a character
 
@@ -36,6 +37,11 @@ def windows(lines: Lines, found: Iterable[Stretch]) -> Iterator[Window]:
     """Yield the final parts of a text, given the stretches between its borders."""
     for stretch in _merge_tiny(lines, found):
         names = tuple(stretch.names)
+        is_whole = stretch.role is Role.DEFINITION and lines.size(stretch.first, stretch.last) <= DEFINITION_BYTES_MAX
+        if is_whole:
+            last = stretch.last
+            yield Window(lines.starts[stretch.first], lines.starts[last], stretch.first, last - 1, names)
+            continue
         for start, end, first, last in _cut(lines, stretch.first, stretch.last):
             yield Window(start, end, first, last, names, stretch.speaker)
 
@@ -48,6 +54,8 @@ def _merge_tiny(lines: Lines, found: Iterable[Stretch]) -> Iterator[Stretch]:
         if current is not None and _can_share_part(lines, current, stretch, are_tiny=are_tiny):
             if not current.names:
                 current.scope = stretch.scope
+            if current.role is Role.REST:
+                current.role = stretch.role
             current.last = stretch.last
             current.names += stretch.names
         else:
@@ -62,13 +70,14 @@ def _merge_tiny(lines: Lines, found: Iterable[Stretch]) -> Iterator[Stretch]:
 def _can_share_part(lines: Lines, before: Stretch, after: Stretch, *, are_tiny: bool) -> bool:
     """Return True if two adjacent stretches may share a part.
 
-    A stretch that is not worth a fragment joins any adjacent one. Otherwise all of them have to be tiny, and members
-    of the same definition.
+    A stretch that is not worth a fragment joins any adjacent one, and so do statements outside of definitions.
+    Otherwise all of them have to be tiny, and members of the same definition.
     """
     if before.is_alone or after.is_alone:
         return False
     sizes = lines.size(before.first, before.last), lines.size(after.first, after.last)
-    if min(sizes) < _SCRAP_BYTES_MAX:
+    roles = {before.role, after.role}
+    if min(sizes) < _SCRAP_BYTES_MAX or (roles == {Role.REST} and before.scope == after.scope):
         return sum(sizes) <= PART_BYTES_MAX
     is_related = before.scope == after.scope or after.scope in before.names
     return is_related and are_tiny and sizes[1] < TINY_BYTES and sum(sizes) <= _SHARED_BYTES_MAX

@@ -22,6 +22,8 @@ from stepwell.strategies.protocol import ContextRequest, ScoredFragment, Strateg
 from stepwell.strategies.ranking import RESULTS_MAX, by_score, fill_budget, requested_projects
 
 CONFIDENCE: Final = 0.4  # a similar meaning is weaker evidence than the same words
+CONFIDENCE_IN_CODE: Final = 0.15  # of a project of code only: its names seldom have a meaning that the model knows
+CODE: Final = "code"
 _HINT: Final = "It has no model here: install it with `pip install 'stepwell[semantic]'`."
 
 
@@ -35,10 +37,14 @@ class SemanticStrategy:
         self._embeddings: Final = IndexCache(_embeddings)
 
     def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
-        """Return 0 without a model or a query, and for a view of more than
-        `limits.SEMANTIC_FRAGMENTS_MAX` fragments.
+        """Return the less, the more of the fragments are code; 0 without a model or a query, and for a view of more
+        than `limits.SEMANTIC_FRAGMENTS_MAX` fragments.
         """
-        return CONFIDENCE if _can_answer(request, view) else 0.0
+        if not _can_answer(request, view):
+            return 0.0
+        shares = [self._embeddings.get(view, project).share_of(CODE) for project in requested_projects(request, view)]
+        code = max(shares, default=0.0)
+        return CONFIDENCE - (CONFIDENCE - CONFIDENCE_IN_CODE) * code
 
     def assemble(self, request: ContextRequest, view: StrategyView, budget_tokens: int) -> Sequence[ScoredFragment]:
         """Return the fragments with the most similar meaning; ties by project and id."""

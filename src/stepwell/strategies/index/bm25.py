@@ -1,8 +1,9 @@
-"""The word index of one project: which fragments have a term, how often, and their BM25 scores.
+"""The word index of one project: which fragments have a term, in which fields, and their BM25F scores.
 
-Each fragment has a slot, and each term has postings: the slots that have it, each with a count. A changed fragment gets
-a new slot, and the old slot is only marked dead. That takes no time, because document frequencies are counted at query
-time, among the slots that are alive. When most slots are dead, all are numbered anew.
+Each fragment has a slot, and each term has postings: the slots that have it, each with a count and the sum of the
+weights of its fields. A changed fragment gets a new slot, and the old slot is only marked dead. That takes no time,
+because frequencies are counted at query time, among the slots that are alive. When most slots are dead, all are
+numbered anew.
 
 A row's digest and names tell what is indexed of a fragment. So an index can be brought to any view, also to an older
 one, and after an update that failed in the middle. It then scores as an index that was built for that view, to the last
@@ -11,12 +12,8 @@ bit.
 
 from __future__ import annotations
 
-import codecs
-import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
-from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -24,38 +21,29 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from stepwell import limits
+from stepwell.domain.tiers.commit_history import HISTORY_ID, decode_history
 from stepwell.domain.tiers.model import FragmentRow
-from stepwell.domain.tiers.source_outline import Outline, is_content, part_prefix
+from stepwell.domain.tiers.source_outline import is_content
+from stepwell.strategies.index.commits import CommitIndex
+from stepwell.strategies.index.fields import CODE_KIND, WEIGHT_UNIT, Weights, fields_of, has_same_fields
+from stepwell.strategies.index.file_ranking import FileColumns, RankedSlots, rank, rarity
+from stepwell.strategies.index.files import FileTable, class_of, place_terms
 from stepwell.strategies.index.incremental import IncrementalIndex
-from stepwell.strategies.index.postings import Mask, Occurrences, Postings, PostingsBatch, Slots
-from stepwell.strategies.index.terms import pieces, query_weight
+from stepwell.strategies.index.postings import (
+    Mask,
+    Occurrences,
+    PieceNumbers,
+    Postings,
+    PostingsBatch,
+    Slots,
+    Vocabulary,
+)
+from stepwell.strategies.index.query import ParsedQuery
+from stepwell.strategies.index.terms import code_terms_of, pieces, query_weight, terms_of
 from stepwell.strategies.partition import Portion
-from stepwell.strategies.protocol import SeenFragment
+from stepwell.strategies.protocol import SeenFragment, StrategyView
 
-# The two usual parameters of BM25, at their usual values.
-K1: Final = 1.5  # how much further occurrences of a term count: with 0, not at all
-B: Final = 0.75  # how much the length of a fragment counts: with 0, not at all
-
-
-class Weights(Struct, frozen=True):
-    """The weight of a term in each field, as if the field were repeated so many times; 0 leaves a field out.
-
-    The name of a file or of a fragment says what it is about, while a word may just occur in a body. But the length of
-    a fragment is that of its body alone: all parts of a file have its name, so that name tells nothing about one of
-    them. `fragment_id` counts nothing for a part of a file, because its id repeats its source and name.
-    """
-
-    source: int = 3
-    fragment_id: int = 3
-    name: int = 3
-    speaker: int = 2
-    body: int = 1
-
-
-ScoreQuery = tuple[tuple[str, ...], tuple[str, ...], tuple[Portion, ...]]
-"""The terms, kinds and portions of a query."""
-ScoreArrays = tuple[NDArray[np.float64], dict[str, Slots]]
-"""The score of each slot, and for each term the slots that have it."""
+Floats = NDArray[np.float64]
 
 
 class Bm25Match(Struct, frozen=True):
@@ -79,18 +67,24 @@ class Bm25Index(IncrementalIndex):
         super().__init__(project)
         self._weights: Final = weights
         self._is_indexed: Final = is_indexed
-        self._total_length = 0
-        """The number of terms in the bodies of all live slots, for the mean length."""
         self._kinds: dict[str, int] = {}
         """A code for each kind, for the array of kinds."""
         self._postings: Final = Postings()
-        self._last_scores: tuple[ScoreQuery, ScoreArrays] | None = None
+        self._files: Final = FileTable()
+        self._columns: FileColumns | None = None
+        """The columns of the live slots, made by the first query after an update."""
+        self._history: tuple[bytes, CommitIndex] | None = None
+        """The digest of the row with the commits, and their index."""
+        self._last_ranked: tuple[ParsedQuery, RankedSlots] | None = None
         """The last query and its scores: several strategies ask the same of one view."""
         # For each slot:
         self._rows: list[FragmentRow] = []
         self._kind_codes = array("I")
+        self._classes = array("B")
         self._serials = array("Q")
-        self._lengths = array("Q")
+        self._file_numbers = array("I")
+        self._raw_lengths = array("I")
+        self._lengths = array("I")
         self._alive = bytearray()
 
     def row(self, fragment_id: str) -> FragmentRow | None:
@@ -98,34 +92,60 @@ class Bm25Index(IncrementalIndex):
         slot = self._slots.get(fragment_id)
         return None if slot is None else self._rows[slot]
 
+    @property
+    def array_bytes(self) -> int:
+        """The size of all arrays, without the rows, which the view has, too."""
+        columns = (self._kind_codes, self._classes, self._serials, self._file_numbers, self._raw_lengths, self._lengths)
+        return self._postings.bytes + len(self._alive) + sum(len(each) * each.itemsize for each in columns)
+
     def _update(self, stored: Iterable[SeenFragment], removed: Iterable[str], expected: int) -> None:
         """Remove some fragments, and index others, in batches that bound the memory for their pieces.
 
-        A fragment with the same terms as before, which only moved to another tier, say, keeps its slot.
+        A fragment with the same fields as before, which only moved to another tier, say, keeps its slot.
         """
-        self._last_scores = None
+        self._last_ranked = self._columns = None
         for fragment_id in removed:
             self._remove(fragment_id)
-        batch, rows = self._postings.batch(), list[FragmentRow]()
+            if fragment_id == HISTORY_ID:
+                self._history = None
+        batch, rows = _FragmentBatch(self._weights), list[FragmentRow]()
         for fragment in self._with_progress(stored, expected):
             row = fragment.row
             slot = self._slots.get(row.fragment_id)
-            if not self._is_indexed(row):
+            if row.fragment_id == HISTORY_ID:
+                self._set_history(fragment)
+            elif not self._is_indexed(row):
                 self._remove(row.fragment_id)
-            elif slot is not None and _have_same_terms(self._rows[slot], row):
+            elif slot is not None and has_same_fields(self._rows[slot], row):
                 self._set_row(slot, row)
             else:
-                batch.add(pieces(_indexed_text(fragment.body)) * self._weights.body, _name_pieces(row, self._weights))
+                batch.add(fragment)
                 rows.append(row)
             if len(batch) >= limits.INDEX_BATCH_PIECES:
                 self._add_batch(batch, rows)
-                batch, rows = self._postings.batch(), []
+                batch, rows = batch.next(), []
         self._add_batch(batch, rows)
-        self._postings.forget_pieces()
         if len(self._rows) > 2 * len(self._slots) + limits.INDEX_DEAD_SLOTS_MAX:
             self._compact()
 
-    def _add_batch(self, batch: PostingsBatch, rows: Sequence[FragmentRow]) -> None:
+    def _update_by_comparing(self, view: StrategyView) -> None:
+        super()._update_by_comparing(view)
+        if view.get(HISTORY_ID, project=self.project) is None:
+            self._history = None
+
+    def _set_history(self, fragment: SeenFragment) -> None:
+        """Keep the commits that the row of the history has, unless they are known."""
+        self._remove(HISTORY_ID)
+        digest = fragment.row.digest
+        if self._history is None or self._history[0] != digest:
+            self._history = digest, CommitIndex(decode_history(fragment.body))
+
+    @property
+    def commits(self) -> CommitIndex | None:
+        """The commits of the project's repository, if it has one."""
+        return None if self._history is None else self._history[1]
+
+    def _add_batch(self, batch: _FragmentBatch, rows: Sequence[FragmentRow]) -> None:
         """Give the fragments of a batch new slots, and add their postings.
 
         A slot comes to life only when its postings are there. An error in the middle leaves dead slots, which the next
@@ -134,27 +154,29 @@ class Bm25Index(IncrementalIndex):
         first = len(self._rows)
         for row in rows:
             self._append_slot(row)
-        run, lengths = batch.run(first)
+        run, raw_lengths, lengths = batch.postings.run(first)
         self._postings.add(run)
-        for slot, (row, length) in enumerate(zip(rows, lengths.tolist(), strict=True), first):
+        for slot, (row, raw_length, length) in enumerate(
+            zip(rows, raw_lengths.tolist(), lengths.tolist(), strict=True), first
+        ):
             self._remove(row.fragment_id)
-            self._lengths[slot] = length
-            self._total_length += length
+            self._raw_lengths[slot], self._lengths[slot] = raw_length, length
             self._slots[row.fragment_id] = slot
             self._alive[slot] = True
 
     def _append_slot(self, row: FragmentRow) -> None:
         """Append a dead slot for a row."""
         self._rows.append(row)
-        self._kind_codes.append(0)
-        self._serials.append(0)
-        self._lengths.append(0)
+        for column in (self._kind_codes, self._classes, self._serials, self._raw_lengths, self._lengths):
+            column.append(0)
+        self._file_numbers.append(self._files.number(row))
         self._alive.append(False)
         self._set_row(len(self._rows) - 1, row)
 
     def _set_row(self, slot: int, row: FragmentRow) -> None:
         self._rows[slot] = row
         self._kind_codes[slot] = self._kinds.setdefault(row.kind, len(self._kinds))
+        self._classes[slot] = class_of(row)
         self._serials[slot] = row.serial
 
     def _remove(self, fragment_id: str) -> None:
@@ -162,7 +184,6 @@ class Bm25Index(IncrementalIndex):
         slot = self._slots.pop(fragment_id, None)
         if slot is not None:
             self._alive[slot] = False
-            self._total_length -= self._lengths[slot]
 
     def _compact(self) -> None:
         """Drop all dead slots, and number the others anew, in their order."""
@@ -171,65 +192,76 @@ class Bm25Index(IncrementalIndex):
         live_slots = np.flatnonzero(alive).tolist()
         self._rows = [self._rows[slot] for slot in live_slots]
         self._kinds = {}
+        self._files.clear()
         self._kind_codes = array("I", [self._kinds.setdefault(row.kind, len(self._kinds)) for row in self._rows])
+        self._file_numbers = array("I", map(self._files.number, self._rows))
+        self._classes = array("B", map(class_of, self._rows))
         self._serials = array("Q", [row.serial for row in self._rows])
-        self._lengths = array("Q", [self._lengths[slot] for slot in live_slots])
+        self._raw_lengths = array("I", [self._raw_lengths[slot] for slot in live_slots])
+        self._lengths = array("I", [self._lengths[slot] for slot in live_slots])
         self._slots = {row.fragment_id: slot for slot, row in enumerate(self._rows)}
         self._alive = bytearray(b"\1" * len(self._rows))
 
-    def _find(self, terms: Iterable[str]) -> list[Occurrences]:
+    def find(self, terms: Iterable[str]) -> list[Occurrences]:
         """Return the postings of each term among the live slots."""
         found = self._postings.find(terms)
         if len(self._slots) == len(self._rows):
             return found
         alive = np.array(self._alive, dtype=np.bool_)
-        return [_masked(occurrences, alive) for occurrences in found]
+        return [occurrences.among(alive) for occurrences in found]
 
     def frequencies(self, terms: Iterable[str]) -> list[int]:
         """Return how many fragments have each of the terms."""
-        return [len(slots) for slots, _ in self._find(terms)]
-
-    def weight(self, frequency: int) -> float:
-        """Return the inverse document frequency of a term that so many fragments have: rarer terms weigh more."""
-        return math.log(1 + (len(self) - frequency + 0.5) / (frequency + 0.5))
+        return [len(each.slots) for each in self.find(terms)]
 
     def coverage(self, terms: Sequence[str]) -> float:
         """Return the share of the terms that occur, each weighted by its rarity; 0 for no terms."""
         weighted = [
-            (query_weight(term) * self.weight(frequency), frequency)
+            (query_weight(term) * rarity(frequency, len(self)), frequency)
             for term, frequency in zip(terms, self.frequencies(terms), strict=True)
         ]
         everything = sum(weight for weight, _ in weighted)
         return sum(weight for weight, frequency in weighted if frequency) / everything if weighted else 0.0
 
     def best(
-        self, terms: Sequence[str], limit: int, *, kinds: Sequence[str] = (), portions: Sequence[Portion] = ()
+        self, query: ParsedQuery, limit: int, *, kinds: Sequence[str] = (), portions: Sequence[Portion] = ()
     ) -> Iterator[Bm25Match]:
         """Return the fragments with the highest scores, of some kinds or of a share; ties by id.
 
-        The matches are made lazily, so the caller has to take them before the index changes.
+        Kinds and portions only choose among the fragments; the scores are those of the whole project. The matches are
+        made lazily, so the caller has to take them before the index changes.
         """
-        query = tuple(terms), tuple(kinds), tuple(portions)
-        if self._last_scores is None or self._last_scores[0] != query:
-            self._last_scores = query, self._scored(*query)
-        scores, found = self._last_scores[1]
+        if self._last_ranked is None or self._last_ranked[0] is not query:
+            self._last_ranked = query, rank(self, query)
+        ranked = self._last_ranked[1]
+        wanted = self._wanted(kinds, portions)
+        scores = ranked.scores if wanted is None else np.where(wanted, ranked.scores, 0.0)
         top = [(-float(scores[slot]), self._rows[slot].fragment_id, slot) for slot in _highest(scores, limit)]
-        return self._matches(sorted(top)[:limit], found)
+        return self._matches(sorted(top)[:limit], ranked)
 
-    def _scored(self, terms: Sequence[str], kinds: Sequence[str], portions: Sequence[Portion]) -> ScoreArrays:
-        """Return the score of each slot, and the slots that have each of the terms.
+    def rows_of(self, slots: Iterable[int]) -> list[FragmentRow]:
+        """Return the rows of some slots."""
+        return [self._rows[slot] for slot in slots]
 
-        Document frequencies are those of all live slots. Kinds and portions only choose the slots that are scored.
-        """
-        wanted, norms = self._wanted(kinds, portions), self._norms()
-        scores = np.zeros(len(self._rows))
-        found: dict[str, Slots] = {}
-        for term, occurrences in zip(terms, self._find(terms), strict=True):
-            weight = self.weight(len(occurrences[0])) * query_weight(term)
-            slots, counts = occurrences if wanted is None else _masked(occurrences, wanted)
-            scores[slots] += weight * (counts / (counts + norms.take(slots)))
-            found[term] = slots
-        return scores, found
+    @property
+    def files(self) -> FileTable:
+        """The files of all slots, dead ones included."""
+        return self._files
+
+    def columns(self) -> FileColumns:
+        """Return the columns of all slots as numpy arrays. They are made once after each update."""
+        if self._columns is None:
+            code = self._kinds.get(CODE_KIND, -1)
+            self._columns = FileColumns.of(
+                files=np.array(self._file_numbers, dtype=np.int32),
+                classes=np.array(self._classes, dtype=np.uint8),
+                file_count=len(self._files),
+                lengths=np.array(self._lengths, dtype=np.float64) / WEIGHT_UNIT,
+                raw_lengths=np.array(self._raw_lengths, dtype=np.float64),
+                is_code=np.array(self._kind_codes, dtype=np.int64) == code,
+                alive=np.array(self._alive, dtype=np.bool_),
+            )
+        return self._columns
 
     def _wanted(self, kinds: Sequence[str], portions: Sequence[Portion]) -> Mask | None:
         """Return a mask of the slots of some kinds and portions; None stands for all slots."""
@@ -243,68 +275,62 @@ class Bm25Index(IncrementalIndex):
             wanted &= np.array(self._serials, dtype=np.uint64) % parts == part
         return wanted
 
-    def _norms(self) -> NDArray[np.float64]:
-        """Return the BM25 length norm of each slot: the larger, the longer the fragment."""
-        mean_length = self._total_length / len(self) if self._total_length else 1.0
-        return K1 * (1 - B + B * (np.array(self._lengths, dtype=np.float64) / mean_length))
-
-    def _matches(self, top: list[tuple[float, str, int]], found: dict[str, Slots]) -> Iterator[Bm25Match]:
+    def _matches(self, top: list[tuple[float, str, int]], ranked: RankedSlots) -> Iterator[Bm25Match]:
         """Yield the matches of the top slots, each with the terms that it has."""
         slots = np.array([slot for _, _, slot in top], dtype=np.int32)
-        has = {term: _contains(slots, where) for term, where in found.items()}
+        has = {term: _contains(slots, where) for term, where in ranked.found.items()}
         for place, (score, _, slot) in enumerate(top):
-            yield Bm25Match(self._rows[slot], -score, tuple(term for term in found if has[term][place]))
+            yield Bm25Match(self._rows[slot], -score, tuple(term for term in ranked.found if has[term][place]))
 
 
-def _have_same_terms(before: FragmentRow, after: FragmentRow) -> bool:
-    """Return True if two rows of a fragment have the same indexed terms; the tier may differ."""
-    return (
-        before.digest == after.digest
-        and before.source == after.source
-        and (before.metadata == after.metadata or _labels(before) == _labels(after))
-    )
+class _FragmentBatch:
+    """Fragments that are read and not yet postings, with the numbers of the pieces that were met. It lives for one
+    update.
+    """
+
+    def __init__(self, weights: Weights, vocabulary: Vocabulary | None = None) -> None:
+        self._weights: Final = weights
+        self._vocabulary: Final = Vocabulary() if vocabulary is None else vocabulary
+        self.postings: Final = PostingsBatch(self._vocabulary)
+        self._text: PieceNumbers = PieceNumbers(self._vocabulary, terms_of)
+        self._code: PieceNumbers = PieceNumbers(self._vocabulary, code_terms_of)
+        self._places: PieceNumbers = PieceNumbers(self._vocabulary, _as_term)
+
+    def __len__(self) -> int:
+        return len(self.postings)
+
+    def next(self) -> _FragmentBatch:
+        """Return an empty batch. It knows the pieces of this one, unless these are too many."""
+        if len(self._text) + len(self._code) + len(self._places) > limits.INDEX_PIECES_REMEMBERED_MAX:
+            return _FragmentBatch(self._weights)
+        batch = _FragmentBatch(self._weights, self._vocabulary)
+        batch._text, batch._code, batch._places = self._text, self._code, self._places
+        return batch
+
+    def add(self, fragment: SeenFragment) -> None:
+        """Read a fragment, and add its fields."""
+        row = fragment.row
+        for field in fields_of(row, fragment.body, self._weights):
+            if field.text and field.weight:
+                numbers = self._code if field.is_code else self._text
+                self.postings.add_field(
+                    map(numbers.__getitem__, pieces(field.text)),
+                    field.weight,
+                    is_counted=field.is_body,
+                    has_length=field.is_body or row.kind == CODE_KIND,
+                )
+        numbers = self._places
+        places = [numbers[term.encode(errors="replace")] for term in place_terms(row)]
+        self.postings.add_field(places, 0, is_counted=False, has_length=False)
+        self.postings.end_fragment()
 
 
-def _labels(row: FragmentRow) -> tuple[str, str]:
-    outline = Outline.of(row.metadata)
-    return outline.name, outline.speaker
+def _as_term(piece: bytes) -> tuple[str, ...]:
+    """Return a piece that is a term as it is."""
+    return (piece.decode(),)
 
 
-def _name_pieces(row: FragmentRow, weights: Weights) -> list[bytes]:
-    """Return the weighted pieces of all fields but the body."""
-    name, speaker = _labels(row) if row.metadata else ("", "")
-    is_part = row.fragment_id.startswith(_prefix(row.source))
-    weighted = (
-        (row.source, weights.source),
-        ("" if is_part else row.fragment_id, weights.fragment_id),
-        (name, weights.name),
-        (speaker, weights.speaker),
-    )
-    return list(chain.from_iterable(pieces(text.encode()) * weight for text, weight in weighted if text))
-
-
-_prefix: Final = lru_cache(maxsize=1_000)(part_prefix)
-
-
-def _indexed_text(body: memoryview) -> bytes:
-    """Return the beginning of a body, up to a whole character; nothing if it is not UTF-8."""
-    text = bytes(body[: limits.INDEXED_BODY_BYTES_MAX])
-    if text.isascii():
-        return text
-    try:
-        return text[: codecs.utf_8_decode(text, "strict", len(text) == len(body))[1]]
-    except UnicodeDecodeError:
-        return b""
-
-
-def _masked(occurrences: Occurrences, mask: Mask) -> Occurrences:
-    """Return the occurrences whose slots are in the mask."""
-    slots, counts = occurrences
-    is_among = mask[slots]
-    return slots[is_among], counts[is_among]
-
-
-def _highest(scores: NDArray[np.float64], limit: int) -> list[int]:
+def _highest(scores: Floats, limit: int) -> list[int]:
     """Return the slots of the highest scores above 0; more than `limit` if the last of them are equal."""
     if np.count_nonzero(scores) <= limit:
         return np.flatnonzero(scores).tolist()

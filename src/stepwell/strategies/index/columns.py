@@ -44,6 +44,11 @@ class ColumnIndex(SlotIndex):
         """Return True if a fragment is of one of the requested kinds."""
         return bool(self._requested_kinds(request))
 
+    def share_of(self, kind: str) -> float:
+        """Return the share of the fragments with content that are of a kind."""
+        total = sum(count for each, count in self._counts.items() if each != FILE_KIND)
+        return self._counts[kind] / total if total else 0.0
+
     def _requested_kinds(self, request: ContextRequest) -> list[str]:
         """Return the requested kinds that occur.
 

@@ -15,9 +15,11 @@ from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 from stepwell import limits
+from stepwell.domain.tiers.commit_history import HISTORY_ID
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import is_content
-from stepwell.strategies.index.bm25 import Bm25Index, Weights
+from stepwell.strategies.index.bm25 import Bm25Index
+from stepwell.strategies.index.fields import Weights
 from stepwell.strategies.index.incremental import IncrementalIndex
 from stepwell.strategies.protocol import StrategyView
 
@@ -81,4 +83,4 @@ class Bm25IndexCache:
 
 
 def _is_listing(row: FragmentRow) -> bool:
-    return not is_content(row)
+    return not is_content(row) and row.fragment_id != HISTORY_ID

@@ -16,10 +16,9 @@ from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.strategies.index.bm25 import Bm25Index
 from stepwell.strategies.index.index_cache import Bm25IndexCache
-from stepwell.strategies.index.terms import query_terms, query_weight
+from stepwell.strategies.index.query import ParsedQuery, parse_query
+from stepwell.strategies.index.terms import is_stop_term
 from stepwell.strategies.protocol import StrategyView
-
-_CHARS_PER_TERM: Final = 32  # on average, at most: only so much of a text is split into words
 
 
 class KeywordHit(Struct, frozen=True, gc=False):
@@ -33,7 +32,12 @@ class KeywordHit(Struct, frozen=True, gc=False):
     @property
     def words(self) -> str:
         """The first words that it has, as the text spells them."""
-        return ", ".join(self.words_by_term[term] for term in self.terms[: limits.REASON_WORDS_MAX])
+        return ", ".join(found_words(self.terms, self.words_by_term)[: limits.REASON_WORDS_MAX])
+
+
+def found_words(terms: Sequence[str], words_by_term: Mapping[str, str]) -> list[str]:
+    """Return the words that terms stand for, each once: a word has several terms."""
+    return [*dict.fromkeys(words_by_term[term] for term in terms)]
 
 
 class KeywordSearch:
@@ -49,8 +53,7 @@ class KeywordSearch:
         self, text: str, view: StrategyView, project: str, limit: int, *, kinds: Sequence[str] = ()
     ) -> list[KeywordHit]:
         """Return the fragments with most of the words of a text, the best first; ties by id."""
-        words = _first_terms(text, limits.QUERY_TERMS_MAX)
-        return _hits(self._indexes.content(view, project), words, [*words], limit, kinds)
+        return _hits(self._indexes.content(view, project), parse_query(text), limit, kinds)
 
     def best_of_rarest(
         self, text: str, view: StrategyView, project: str, limit: int, terms_max: int
@@ -59,25 +62,19 @@ class KeywordSearch:
 
         The rare words of a long text say what it is about, and a search for few rare words is quick.
         """
-        index, words = self._indexes.content(view, project), _first_terms(text, limits.RAREST_TERMS_EXAMINED_MAX)
-        frequencies = dict(zip(words, index.frequencies(words), strict=True))
-        candidates = [term for term in words if frequencies[term] and query_weight(term) == 1]
+        index, query = self._indexes.content(view, project), parse_query(text)
+        terms = [*islice((term for term in query.words if not is_stop_term(term)), limits.RAREST_TERMS_EXAMINED_MAX)]
+        frequencies = dict(zip(terms, index.frequencies(terms), strict=True))
+        candidates = [term for term in terms if frequencies[term]]
         rarest = sorted(candidates, key=lambda term: (frequencies[term], term))
-        return _hits(index, words, rarest[:terms_max], limit, ())
+        return _hits(index, query.only(tuple(rarest[:terms_max])), limit, ())
 
     def confidence(self, text: str, view: StrategyView, project: str) -> float:
         """Return the share of the words of a text that occur, each weighted by its rarity."""
-        words = _first_terms(text, limits.QUERY_TERMS_MAX)
-        return self._indexes.content(view, project).coverage([*words]) if words else 0.0
+        query = parse_query(text)
+        return self._indexes.content(view, project).coverage([*query.content_weights]) if query.weights else 0.0
 
 
-def _first_terms(text: str, terms_max: int) -> dict[str, str]:
-    """Return the first terms of a text, each with the word that it stands for."""
-    return dict(islice(query_terms(text[: terms_max * _CHARS_PER_TERM]).items(), terms_max))
-
-
-def _hits(
-    index: Bm25Index, words: dict[str, str], terms: Sequence[str], limit: int, kinds: Sequence[str]
-) -> list[KeywordHit]:
-    matches = index.best(terms, limit, kinds=kinds) if terms else ()
-    return [KeywordHit(match.row, match.score, match.terms, words) for match in matches]
+def _hits(index: Bm25Index, query: ParsedQuery, limit: int, kinds: Sequence[str]) -> list[KeywordHit]:
+    matches = index.best(query, limit, kinds=kinds) if query.weights else ()
+    return [KeywordHit(match.row, match.score, match.terms, query.words) for match in matches]

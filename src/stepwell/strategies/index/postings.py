@@ -1,8 +1,12 @@
-"""Postings: for each term, the slots of the fragments that have it, with counts.
+"""Postings: for each term, the slots of the fragments that have it, with counts and weights.
 
 They are stored in runs, each sorted by term and slot, like the segments of a log-structured merge tree. New postings
 are a run of their own, and small runs that follow each other are merged. So adding costs time in proportion to what is
 added, and finding a term looks into few runs. A merge is bounded in size, because a request waits for it.
+
+A term is stored as a hash of 64 bits, the same in every process. So a run is nothing but arrays, which can be written
+to a file and mapped from it, and no index keeps the texts of its terms. Among a million terms, two have the same hash
+with a probability of 1 in 30 million; then each would be found by the other, too.
 
 Texts are processed in pieces (see `terms`). A piece is translated to the numbers of its terms once, and then looked up
 in a dict; everything after that is numpy.
@@ -10,8 +14,8 @@ in a dict; everything after that is numpy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import compress
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
 from typing import Final
 
 import numpy as np
@@ -19,28 +23,48 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from stepwell import limits
-from stepwell.strategies.index.terms import terms_of
 
-Terms = NDArray[np.int32]
+Terms = NDArray[np.uint64]
 Slots = NDArray[np.int32]
 Counts = NDArray[np.integer]
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
-Occurrences = tuple[Slots, Counts]
-"""The slots that have a term, ascending, and how often each has it."""
+
+_HASH_BYTES: Final = 8
+COUNT_MAX: Final = 255  # occurrences of a term in a fragment: more of them do not raise a score noticeably
+WEIGHT_MAX: Final = 65_535
+
+
+class Occurrences(Struct, frozen=True):
+    """The slots that have a term, ascending; how often its body has it; and the sum of its weights in all fields."""
+
+    slots: Slots
+    counts: Counts
+    weights: Counts
+
+    def among(self, mask: Mask) -> Occurrences:
+        """Return the occurrences whose slots are in a mask."""
+        is_among = mask[self.slots]
+        return Occurrences(self.slots[is_among], self.counts[is_among], self.weights[is_among])
+
+
+def term_hash(term: str) -> int:
+    """Return the number by which a term is stored."""
+    return int.from_bytes(blake2b(term.encode(errors="replace"), digest_size=_HASH_BYTES).digest(), "little")
 
 
 class Run(Struct, frozen=True):
     """An immutable, sorted sequence of postings.
 
-    `terms` has each term once, ascending. The postings of `terms[i]` are those from `borders[i]` to before `borders[i +
-    1]`, in order of slot. Counts have the smallest integer type that holds them.
+    `terms` has the hash of each term once, ascending. The postings of `terms[i]` are those from `borders[i]` to before
+    `borders[i + 1]`, in order of slot.
     """
 
     terms: Terms
-    borders: Numbers
+    borders: NDArray[np.int32]
     slots: Slots
     counts: Counts
+    weights: Counts
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -48,32 +72,33 @@ class Run(Struct, frozen=True):
     def at(self, place: int) -> Occurrences:
         """Return the postings of the term at a place."""
         part = slice(self.borders[place], self.borders[place + 1])
-        return self.slots[part], self.counts[part]
+        return Occurrences(self.slots[part], self.counts[part], self.weights[part])
 
-    @property
-    def repeated(self) -> Terms:
-        """The term of each posting."""
-        return np.repeat(self.terms, np.diff(self.borders))
-
-
-def _run(terms: Terms, slots: Slots, counts: Counts) -> Run:
-    """Return a run of postings that are already in order."""
-    starts = np.flatnonzero(np.diff(terms, prepend=-1))
-    most = int(counts.max(initial=0))
-    return Run(terms[starts], np.append(starts, len(terms)), slots, counts.astype(np.min_scalar_type(most)))
+    def among(self, alive: Mask, numbers: Slots) -> Run:
+        """Return the run of the live slots only, with new numbers for them."""
+        stays = alive[self.slots]
+        sizes = np.add.reduceat(stays, self.borders[:-1], dtype=np.int32) if len(self) else np.diff(self.borders)
+        used = sizes > 0
+        borders = np.append(0, np.cumsum(sizes[used])).astype(np.int32)
+        slots = numbers[self.slots[stays]]
+        return Run(self.terms[used], borders, slots, self.counts[stays], self.weights[stays])
 
 
 def _merged(runs: Sequence[Run]) -> Run:
     """Return one run of several that follow each other: the slots of each are above those of the one before."""
-    terms = np.concatenate([run.repeated for run in runs])
-    order = _sort_order(terms)
-    slots = np.concatenate([run.slots for run in runs])
-    counts = np.concatenate([run.counts for run in runs])
-    return _run(terms[order], slots[order], counts[order])
+    every, places = np.unique(np.concatenate([run.terms for run in runs]), return_inverse=True)
+    numbers = np.split(places.astype(np.int32), np.cumsum([len(run.terms) for run in runs])[:-1])
+    repeated = np.concatenate([np.repeat(each, np.diff(run.borders)) for each, run in zip(numbers, runs, strict=True)])
+    order = _sort_order(repeated)
+    slots = np.concatenate([run.slots for run in runs])[order]
+    counts = np.concatenate([run.counts for run in runs])[order]
+    weights = np.concatenate([run.weights for run in runs])[order]
+    borders = np.append(0, np.cumsum(np.bincount(repeated, minlength=len(every)))).astype(np.int32)
+    return Run(every, borders, slots, counts, weights)
 
 
-def _sort_order(terms: Terms) -> NDArray[np.intp]:
-    """Return the stable sort order of terms, 16 bits at a time.
+def _sort_order(terms: NDArray[np.int32]) -> NDArray[np.intp]:
+    """Return the stable sort order of numbers of terms, 16 bits at a time.
 
     numpy sorts 16-bit numbers by counting instead of comparing, so two passes are quicker than one sort of 32 bits.
     """
@@ -81,98 +106,165 @@ def _sort_order(terms: Terms) -> NDArray[np.intp]:
     return order[np.argsort((terms >> 16).astype(np.uint16)[order], kind="stable")]
 
 
-class _PieceNumbers(dict[bytes, int]):
+class PieceNumbers(dict[bytes, int]):
     """A number for each piece, made on its first lookup, and the numbers of the piece's terms.
 
     The terms of piece `n` are those from `borders[n]` to before `borders[n + 1]`. The dict calls `__missing__` for a
     new piece, so the lookup of a known one does not run Python code.
     """
 
-    def __init__(self, vocabulary: dict[str, int]) -> None:
+    def __init__(self, vocabulary: Vocabulary, terms_of: Callable[[bytes], tuple[str, ...]]) -> None:
         super().__init__()
         self._vocabulary: Final = vocabulary
-        self.terms: Final[list[int]] = []
-        self.borders: Final = [0]
+        self._terms_of: Final = terms_of
 
     def __missing__(self, piece: bytes) -> int:
-        number = self[piece] = len(self.borders) - 1
-        vocabulary = self._vocabulary
-        self.terms.extend([vocabulary.setdefault(term, len(vocabulary)) for term in terms_of(piece)])
-        self.borders.append(len(self.terms))
+        number = self[piece] = self._vocabulary.add_piece(self._terms_of(piece))
         return number
 
 
-class PostingsBatch:
-    """Fragments that have been read and are not yet a run. Several small fragments become one run."""
+class Vocabulary:
+    """The terms of the pieces that were read lately, with their hashes. It is emptied when an update is done."""
 
-    def __init__(self, pieces: _PieceNumbers) -> None:
-        self._pieces: Final = pieces
+    def __init__(self) -> None:
+        self._numbers: Final[dict[str, int]] = {}
+        self._hashes: Final[list[int]] = []
+        self.terms: Final[list[int]] = []
+        """The numbers of the terms of all pieces, one piece after the other."""
+        self.borders: Final = [0]
+        """The end of each piece in `terms`, after a 0."""
+
+    def add_piece(self, terms: Sequence[str]) -> int:
+        """Add a piece, and return its number."""
+        for term in terms:
+            number = self._numbers.get(term)
+            if number is None:
+                number = self._numbers[term] = len(self._hashes)
+                self._hashes.append(term_hash(term))
+            self.terms.append(number)
+        self.borders.append(len(self.terms))
+        return len(self.borders) - 2
+
+    def hashes(self) -> Terms:
+        """Return the hashes of the terms, by number."""
+        return np.array(self._hashes, dtype=np.uint64)
+
+
+class PostingsBatch:
+    """Fragments that have been read and are not yet a run. Several small fragments become one run.
+
+    A fragment is a sequence of fields: some pieces that have one weight. Only the pieces of its body are counted.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary: Final = vocabulary
         self._numbers: Final[list[int]] = []
-        self._borders: Final = [0]
-        """For each fragment the end of its body, and then the end of its names, after a 0."""
+        self._ends: Final = [0]
+        """For each field the end of its pieces, after a 0."""
+        self._weights: Final[list[int]] = []
+        self._is_counted: Final[list[bool]] = []
+        self._has_length: Final[list[bool]] = []
+        self._field_ends: Final = [0]
+        """For each fragment the end of its fields, after a 0."""
 
     def __len__(self) -> int:
         """Return the number of pieces."""
         return len(self._numbers)
 
-    def add(self, body: Iterable[bytes], names: Iterable[bytes]) -> None:
-        """Add the pieces of one fragment: of its body, and of its names."""
-        for pieces in (body, names):
-            self._numbers.extend(map(self._pieces.__getitem__, pieces))
-            self._borders.append(len(self._numbers))
+    def add_field(self, numbers: Iterable[int], weight: int, *, is_counted: bool, has_length: bool) -> None:
+        """Add a field of the fragment that is being read: the numbers of its pieces.
 
-    def run(self, first_slot: int) -> tuple[Run, Numbers]:
-        """Return the postings of the batch, in slots from `first_slot` on, and the number of terms in each body.
-
-        The length of a fragment is that of its body. The names count as occurrences only: see `bm25.Weights`.
+        Only fields with `has_length` make the fragment longer.
         """
-        numbers = _array(self._numbers)
-        begins = _array(self._pieces.borders)
+        self._numbers.extend(numbers)
+        self._ends.append(len(self._numbers))
+        self._weights.append(weight)
+        self._is_counted.append(is_counted)
+        self._has_length.append(has_length)
+
+    def end_fragment(self) -> None:
+        """End the fragment whose fields were added."""
+        self._field_ends.append(len(self._weights))
+
+    def run(self, first_slot: int) -> tuple[Run, Numbers, Numbers]:
+        """Return the postings of the batch, in slots from `first_slot` on, and for each fragment the number of terms in
+        its body and its weighted length.
+        """
+        numbers, begins = _array(self._numbers), _array(self._vocabulary.borders)
         widths = np.diff(begins)[numbers]  # how many terms each piece has
         ends = np.append(0, np.cumsum(widths))
-        borders = ends[_array(self._borders)]
-        slots = np.arange(first_slot, first_slot + len(borders) // 2, dtype=np.int32).repeat(np.diff(borders[::2]))
-        terms = _array(self._pieces.terms)[np.arange(ends[-1]) + np.repeat(begins[numbers] - ends[:-1], widths)]
+        field_sizes = np.diff(ends[_array(self._ends)])
+        fragment_fields = np.diff(_array(self._field_ends))
+        field_slots = np.arange(len(fragment_fields), dtype=np.int32).repeat(fragment_fields)
+        weights = np.array(self._weights, dtype=np.int64)
+        is_counted = np.array(self._is_counted, dtype=np.int64)
+        has_length = np.array(self._has_length, dtype=np.int64)
+        raw_lengths = _sums(field_slots, field_sizes * is_counted, len(fragment_fields))
+        lengths = _sums(field_slots, field_sizes * weights * has_length, len(fragment_fields))
+        every = _array(self._vocabulary.terms)[np.arange(ends[-1]) + np.repeat(begins[numbers] - ends[:-1], widths)]
+        hashes, ranks = _ranked(self._vocabulary.hashes())
+        terms = ranks[every]
         order = _sort_order(terms)
-        terms, slots = terms[order], slots[order]
+        terms, slots = terms[order], field_slots.repeat(field_sizes)[order]
         starts = np.flatnonzero(np.diff(terms, prepend=-1) | np.diff(slots, prepend=-1))
-        run = _run(terms[starts], slots[starts], np.diff(starts, append=len(terms)))
-        return run, np.diff(borders)[::2]
+        run = self._run(hashes, terms[starts], slots[starts] + np.int32(first_slot))
+        if len(starts):
+            counts = np.add.reduceat(is_counted.repeat(field_sizes)[order], starts)
+            sums = np.add.reduceat(weights.repeat(field_sizes)[order], starts)
+            run = Run(
+                run.terms,
+                run.borders,
+                run.slots,
+                np.minimum(counts, COUNT_MAX).astype(np.uint8),
+                np.minimum(sums, WEIGHT_MAX).astype(np.uint16),
+            )
+        return run, raw_lengths, lengths
+
+    @staticmethod
+    def _run(hashes: Terms, terms: NDArray[np.int32], slots: Slots) -> Run:
+        """Return a run without counts of postings that are in order."""
+        starts = np.flatnonzero(np.diff(terms, prepend=-1))
+        borders = np.append(starts, len(terms)).astype(np.int32)
+        none = np.zeros(0, dtype=np.uint8)
+        return Run(hashes[terms[starts]], borders, slots, none, none.astype(np.uint16))
 
 
-def _array(numbers: list[int]) -> Terms:
+def _ranked(hashes: Terms) -> tuple[Terms, NDArray[np.int32]]:
+    """Return some hashes in ascending order, and the place of each there."""
+    order = np.argsort(hashes, kind="stable")
+    ranks = np.empty(len(hashes), dtype=np.int32)
+    ranks[order] = np.arange(len(hashes), dtype=np.int32)
+    return hashes[order], ranks
+
+
+def _sums(places: Slots, numbers: Numbers, count: int) -> Numbers:
+    """Return the sum of the numbers at each place."""
+    return np.bincount(places, numbers, count).astype(np.int64)
+
+
+def _array(numbers: list[int]) -> NDArray[np.int32]:
     """Return the numbers as 32-bit integers: there are fewer pieces and terms than that."""
     return np.fromiter(numbers, np.int32, len(numbers))
 
 
 class Postings:
-    """The postings of one project's fragments: a vocabulary, and runs in order of their slots.
+    """The postings of one project's fragments: runs in order of their slots.
 
-    Its `Bm25Index` owns it. It does not know which slots are alive.
+    The index that uses it owns it. It does not know which slots are alive.
     """
 
     def __init__(self) -> None:
-        self._vocabulary: dict[str, int] = {}
         self._runs: list[Run] = []
-        self._pieces = _PieceNumbers(self._vocabulary)
 
     def __len__(self) -> int:
         return sum(map(len, self._runs))
 
     @property
-    def terms(self) -> Sequence[str]:
-        """All terms that were ever added since the slots were last numbered anew."""
-        return tuple(self._vocabulary)
-
-    def batch(self) -> PostingsBatch:
-        """Return a batch for the fragments that are read next. It knows the pieces of the batches before it."""
-        if len(self._pieces) > limits.INDEX_PIECES_REMEMBERED_MAX:
-            self.forget_pieces()
-        return PostingsBatch(self._pieces)
-
-    def forget_pieces(self) -> None:
-        """Forget the numbers of all pieces, to free their memory until fragments are read again."""
-        self._pieces = _PieceNumbers(self._vocabulary)
+    def bytes(self) -> int:
+        """The size of all arrays."""
+        return sum(
+            array.nbytes for run in self._runs for array in (run.terms, run.borders, run.slots, run.counts, run.weights)
+        )
 
     def add(self, run: Run) -> None:
         """Add a run whose slots are above all others, and merge the last runs while the last but one is not much
@@ -189,7 +281,7 @@ class Postings:
 
     def find(self, terms: Iterable[str]) -> list[Occurrences]:
         """Return the occurrences of each of the terms; empty arrays for a term that does not occur."""
-        wanted = np.array([self._vocabulary.get(term, -1) for term in terms], dtype=np.int32)
+        wanted = np.array(list(map(term_hash, terms)), dtype=np.uint64)
         found: list[list[Occurrences]] = [[] for _ in wanted]
         for run in self._runs:
             places = np.searchsorted(run.terms, wanted)
@@ -198,30 +290,20 @@ class Postings:
         return list(map(_concatenated, found))
 
     def renumber(self, alive: Mask) -> None:
-        """Keep the postings of live slots only, with slots and terms numbered anew in their order.
-
-        Terms that no live slot has leave the vocabulary.
-        """
-        numbers = np.cumsum(alive, dtype=np.int32) - 1
-        live_postings: list[tuple[Terms, Slots, Counts]] = []
-        is_used = np.zeros(len(self._vocabulary), dtype=np.bool_)
-        for run in self._runs:
-            stays = alive[run.slots]
-            terms = run.repeated[stays]
-            is_used[terms] = True
-            live_postings.append((terms, numbers[run.slots[stays]], run.counts[stays]))
-        meanings = np.cumsum(is_used, dtype=np.int32) - 1
-        used = compress(self._vocabulary, is_used.tolist())
-        self._vocabulary = {term: number for number, term in enumerate(used)}
-        self._runs = []
-        self.forget_pieces()
-        for terms, slots, counts in live_postings:
-            self.add(_run(meanings[terms], slots, counts))
+        """Keep the postings of live slots only, with slots numbered anew in their order."""
+        numbers = np.cumsum(alive, dtype=np.int32) - np.int32(1)
+        runs, self._runs = self._runs, []
+        for run in runs:
+            self.add(run.among(alive, numbers))
 
 
 def _concatenated(found: list[Occurrences]) -> Occurrences:
     if len(found) == 1:
         return found[0]
-    slots = np.concatenate([slots for slots, _ in found]) if found else np.array([], dtype=np.int32)
-    counts = np.concatenate([counts for _, counts in found]) if found else np.array([], dtype=np.uint8)
-    return slots, counts
+    if not found:
+        return Occurrences(np.array([], dtype=np.int32), np.array([], dtype=np.uint8), np.array([], dtype=np.uint16))
+    return Occurrences(
+        np.concatenate([each.slots for each in found]),
+        np.concatenate([each.counts for each in found]),
+        np.concatenate([each.weights for each in found]),
+    )

@@ -23,11 +23,7 @@ import Stemmer
 from stepwell import limits
 
 STOP_WORD_WEIGHT: Final = 0.1
-"""The weight of a stop word in a query, beside another word of the same frequency.
-
-It is small, because a question is not about its stop words. It is not 0, so that they decide between fragments that the
-other words leave equal, and so that a query of stop words only finds something.
-"""
+"""The weight of a stop word beside another word, where a share of words is measured."""
 
 _WORD_CHARS_MAX: Final = 64  # a longer word, such as a key in base64, is cut into several
 _PIECE_BYTES_REMEMBERED_MAX: Final = 128  # a longer piece is unlikely to come again
@@ -70,8 +66,8 @@ def query_terms(text: str) -> dict[str, str]:
     """Return the terms of a text in order of occurrence, each with the word that it stands for."""
     found: dict[str, str] = {}
     for word in chain.from_iterable(map(_words, _pieces(text))):
-        for name in _names(word):
-            found.setdefault(_stemmed(name), name)
+        for term, name in _named_terms(word):
+            found.setdefault(term, name)
     return found
 
 
@@ -81,8 +77,18 @@ def distinct_terms(text: str) -> Iterator[str]:
 
 
 def query_weight(term: str) -> float:
-    """Return how much a term counts in a query: less than 1 for a stop word."""
+    """Return how much a term counts in the share of a query that a text has: less than 1 for a stop word."""
     return STOP_WORD_WEIGHT if term in _STOP_TERMS else 1.0
+
+
+def is_stop_term(term: str) -> bool:
+    """Return True for the term of an English word that most texts have, whatever they are about."""
+    return term in _STOP_TERMS
+
+
+def code_terms_of(piece: bytes) -> tuple[str, ...]:
+    """Return the terms of a piece of code: none for a keyword of a programming language."""
+    return () if piece in _KEYWORDS else terms_of(piece)
 
 
 def _pieces(text: str) -> list[bytes]:
@@ -92,8 +98,9 @@ def _pieces(text: str) -> list[bytes]:
 def _terms(piece: bytes) -> tuple[str, ...]:
     """Return the terms of a piece without the cache. A lower case ASCII word, the usual case, needs no pattern."""
     if piece.isalnum() and len(piece) <= _WORD_CHARS_MAX and piece == piece.lower():
-        return (_stemmed(piece.decode()),)
-    return tuple(term for word in _words(piece) for term in dict.fromkeys(map(_stemmed, _names(word))))
+        word = piece.decode()
+        return (word,) if (stem := _stemmed(word)) == word else (word, stem)
+    return tuple(term for word in _words(piece) for term, _ in _named_terms(word))
 
 
 _cached_terms: Final = functools.lru_cache(maxsize=limits.TERM_WORDS_REMEMBERED_MAX)(_terms)
@@ -107,9 +114,12 @@ def _words(piece: bytes) -> list[str]:
     return _WORD.findall(unicodedata.normalize("NFKC", text))
 
 
-def _names(word: str) -> list[str]:
-    """Return a word and its parts, in lower case."""
-    return [word.lower(), *_parts(word)] if word.strip("_") else []
+def _named_terms(word: str) -> list[tuple[str, str]]:
+    """Return the terms of a word, each with the name that it stands for: the whole word, and the stems of its parts."""
+    if not word.strip("_"):
+        return []
+    whole = word.lower()
+    return [*{whole: whole, **{_stemmed(part): part for part in _parts(word) if part}}.items()]
 
 
 def _parts(name: str) -> list[str]:
@@ -161,3 +171,15 @@ _STOP_WORDS: Final = """
 """Words that most questions have, whatever they are about. The last line is what an apostrophe leaves."""
 
 _STOP_TERMS: Final = frozenset(distinct_terms(_STOP_WORDS))
+
+_KEYWORD_TEXT: Final = """
+    and as assert async await break case catch class const continue def default defer del delete do done double echo
+    elif else elsif end enum esac except export extends extern f False false fi final finally float fn for foreach
+    from func function global goto if impl implements import in include inline instanceof int interface is lambda let
+    long match mod mut namespace new nil None nonlocal not null operator or package pass private protected pub public
+    r raise return self Self short signed sizeof static struct super switch template this throw throws trait True true
+    try type typedef typename typeof undefined union unless unsafe unsigned until use using var virtual void volatile
+    when where while with yield cls b u
+"""
+_KEYWORDS: Final = frozenset(word.encode() for word in _KEYWORD_TEXT.split())
+"""Words that every program has. As words of prose, in a comment or a string, they are found."""

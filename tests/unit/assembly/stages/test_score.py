@@ -1,8 +1,9 @@
 """Score: 0.4 relevance, 0.3 hierarchy, 0.2 quality, 0.1 recency."""
 
 import pytest
+from msgspec.structs import replace
 
-from stepwell.assembly.candidate import Candidate
+from stepwell.assembly.candidate import Candidate, Vote
 from stepwell.assembly.stages.score import HALF_LIFE_MS, balanced, relevance
 from stepwell.domain.tiers.model import FragmentRow
 from tests.support.assembly import request, stored
@@ -80,3 +81,29 @@ def test_what_only_sounds_like_a_test(source: str) -> None:
     one, other = stored(store, "a", "body", at_ms=1, source=source), stored(store, "b", "body", at_ms=1, source="b.py")
     first, second = balanced(request("budget"), [candidate(one), candidate(other)])
     assert first.scores.quality == second.scores.quality
+
+
+def test_code_is_ranked_by_relevance() -> None:
+    """Neither a short length nor a young age makes up for it, and they decide between equals."""
+    store = Store()
+    long = stored(store, "long", "body " * 900, at_ms=0, kind="code")
+    short = stored(store, "short", "body", at_ms=HALF_LIFE_MS, kind="code")
+    better = balanced(request(), [candidate(long, 1.0), candidate(short, 0.9, 1.0)])
+    assert [each.candidate.key[1] for each in better] == ["long", "short"]
+    equal = balanced(request(), [candidate(long, 0.9), candidate(short, 0.9)])
+    assert [each.candidate.key[1] for each in equal] == ["short", "long"]
+
+
+def test_unanimous_first_is_first() -> None:
+    """A fragment that every strategy ranks first comes first, whatever stands around the others."""
+    store = Store()
+    one, other = stored(store, "one", "body " * 500, at_ms=1), stored(store, "other", "body", at_ms=1)
+    votes = tuple(Vote(name, 1, 5.0) for name in ("graph", "keyword"))
+    second = tuple(Vote(name, 2, 4.0) for name in ("graph", "keyword"))
+    named = [
+        Candidate(one.key, one, 1.0, 0.0, 0, votes),
+        Candidate(other.key, other, 0.9, 1.5, 1, second),
+    ]
+    assert balanced(request(), named)[0].candidate.key == one.key
+    split = [replace(named[0], votes=votes[:1]), replace(named[1], votes=(*votes[1:], *second[:1]))]
+    assert balanced(request(), split)[0].candidate.key == other.key

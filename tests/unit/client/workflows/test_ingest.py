@@ -1,6 +1,7 @@
 """`client.ingest`: whatever happens to a directory, or to its rows, the project has what the files are now."""
 
 import os
+import shutil
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,7 @@ import stepwell as sw
 from stepwell import limits, types
 from stepwell.client.session.calls import Call
 from stepwell.client.session.session import Session
+from stepwell.domain.tiers.commit_history import HISTORY_ID, Commit, decode_history
 from stepwell.domain.tiers.source_outline import FILE_KIND, Outline
 from stepwell.ingest import files, secret_policy
 from stepwell.ingest.inventory import project_name
@@ -582,3 +584,24 @@ def test_memory_is_bounded(client: sw.Client, root: Path) -> None:
         finally:
             tracemalloc.stop()
     assert peaks[1] < 1.5 * peaks[0]
+
+
+def test_the_commits_of_a_repository(client: sw.Client, tmp_path: Path) -> None:
+    """They are stored once for each commit that is checked out, and go with the repository; a report ignores them."""
+    write(tmp_path, {"a.py": "x = 1\n"})
+    client.ingest(tmp_path)
+    assert not client.tiers.contains(HISTORY_ID)
+    git(tmp_path, "init")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "--message", "Begin")
+    report = client.ingest(tmp_path)
+    assert (report.is_changed, report.stored) == (False, 0)
+    first = client.tiers.peek(HISTORY_ID)
+    assert decode_history(bytes(first.body)) == (Commit("Begin", ("a.py",)),)
+    client.ingest(tmp_path)
+    client.ingest(tmp_path / "a.py")
+    again = client.tiers.peek(HISTORY_ID)
+    assert again.revision == first.revision, "nothing was stored again"
+    shutil.rmtree(tmp_path / ".git")
+    client.ingest(tmp_path)
+    assert not client.tiers.contains(HISTORY_ID)

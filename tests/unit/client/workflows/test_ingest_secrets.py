@@ -11,6 +11,7 @@ from stepwell.assembly.explain import why
 from stepwell.client.workflows.ingest import IngestReport
 from stepwell.domain.tiers.source_outline import RedactedPlace, redacted_of
 from stepwell.ingest.secret_policy import SecretPolicy
+from stepwell.ingest.split import VERSION
 from stepwell.testing import LocalRuntime
 from tests.support.ingest import BODY, FILLER, all_rows, git, write
 from tests.support.secrets import GITHUB, KEY_LINE, MARK, PRIVATE_KEY, SECRET_FILES, contents, repository
@@ -151,7 +152,7 @@ def test_files_of_an_earlier_version(client: sw.Client, tmp_path: Path, monkeypa
     write(tmp_path, {"a.py": f'TOKEN = "{GITHUB}"\n'})
     client.ingest(tmp_path, include_secrets=True)
     (row,) = client.tiers.scoped(kind="file")
-    assert (row.metadata["version"], "redacted" in row.metadata) == ("1", False), "as an earlier version wrote it"
+    assert (row.metadata["version"], "redacted" in row.metadata) == (VERSION, False), "as an earlier version wrote it"
     client.ingest(tmp_path)
     assert GITHUB not in texts(client)
     monkeypatch.setattr("stepwell.ingest.secret_policy._PATTERNS_VERSION", "next")
@@ -211,4 +212,4 @@ def test_policy() -> None:
     """Each combination of options is a policy with rules of its own; those that include everything are the old ones."""
     versions = {policy.rules_version for policy in SecretPolicy}
     assert len(versions) == len(SecretPolicy)
-    assert SecretPolicy.INCLUDE.rules_version == "1"
+    assert SecretPolicy.INCLUDE.rules_version == VERSION

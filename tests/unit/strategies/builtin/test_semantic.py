@@ -8,7 +8,7 @@ import pytest
 
 from stepwell import limits
 from stepwell.errors import BodyGone
-from stepwell.strategies.builtin.semantic import CONFIDENCE, SemanticStrategy
+from stepwell.strategies.builtin.semantic import CONFIDENCE, CONFIDENCE_IN_CODE, SemanticStrategy
 from stepwell.strategies.index import embeddings
 from stepwell.strategies.index.embeddings import DIMENSIONS, EmbeddingIndex, WordEmbedder, load
 from stepwell.strategies.protocol import Strategy
@@ -121,9 +121,9 @@ def test_only_what_changed_is_read(strategy: SemanticStrategy) -> None:
 
 
 def test_confidence(strategy: SemanticStrategy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing to say without a query, and where there is nothing or too much."""
+    """Less in a project with code, and nothing to say without a query, and where there is nothing or too much."""
     view = library().view()
-    assert strategy.can_handle(ask("a cat"), view) == CONFIDENCE
+    assert CONFIDENCE_IN_CODE < strategy.can_handle(ask("a cat"), view) < CONFIDENCE
     assert strategy.can_handle(ask(" "), view) == 0
     assert strategy.can_handle(ask("a cat"), Store().view()) == 0
     monkeypatch.setattr(limits, "SEMANTIC_FRAGMENTS_MAX", 2)

@@ -10,6 +10,7 @@ from stepwell.strategies.index.terms import (
     STOP_WORD_WEIGHT,
     _humps,
     _parts,
+    code_terms_of,
     distinct_terms,
     query_terms,
     query_weight,
@@ -21,7 +22,7 @@ from stepwell.strategies.index.terms import (
     "text, terms",
     [
         ("The quick the", ["the", "quick"]),
-        ("getUserName", ["getusernam", "get", "user", "name"]),
+        ("getUserName", ["getusername", "get", "user", "name"]),
         ("parseHTTPHeader2", ["parsehttpheader2", "pars", "http", "header2"]),
         ("HTTP", ["http"]),
         ("snake_case", ["snake_case", "snake", "case"]),
@@ -52,17 +53,28 @@ def test_what_looks_the_same_is_the_same() -> None:
 
 
 def test_all_forms_of_a_word() -> None:
-    """An English word is found by its stem; what is not only letters is a name, and stays as it is."""
-    assert [*distinct_terms("parse parses parsed parsing")] == ["pars"]
+    """An English word is found by its stem, and as it is; what is not only letters is a name, and stays as it is."""
+    assert [*distinct_terms("parse parses parsing")] == ["parse", "pars", "parses", "parsing"]
     assert [*distinct_terms("user_names sha256s naïves")] == ["user_names", "user", "name", "sha256s", "naïves"]
+
+
+def test_code() -> None:
+    """The keywords of programming languages are no terms of code, in the case in which they are keywords."""
+    assert [code_terms_of(piece) for piece in (b"return", b"self", b"Return", b"total")] == [
+        (),
+        (),
+        ("return",),
+        ("total",),
+    ]
 
 
 def test_what_was_asked() -> None:
     """A term is half a word: whoever wants to read it gets the word that was asked for."""
     assert query_terms("Parsing the getUsers()") == {
+        "parsing": "parsing",
         "pars": "parsing",
         "the": "the",
-        "getus": "getusers",
+        "getusers": "getusers",
         "get": "get",
         "user": "users",
     }
@@ -87,7 +99,7 @@ def test_counts() -> None:
     """A part counts wherever it occurs, alone or in a name; a name of one part counts once."""
     assert term_counts("user getUser user_id User") == {
         "user": 4,
-        "getus": 1,
+        "getuser": 1,
         "get": 1,
         "user_id": 1,
         "id": 1,
