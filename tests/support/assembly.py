@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from stepwell import limits
 from stepwell.assembly.answer import Answer
 from stepwell.assembly.components import named
 from stepwell.assembly.inputs import AssemblyInputs, Failure
@@ -31,11 +32,13 @@ def request(
     strategies: Sequence[str] = (),
     as_of_ms: int | None = None,
     plan: PlanSeen | None = None,
+    stop_score: float = limits.STOP_SCORE,
 ) -> ContextRequest:
     return ContextRequest(
         projects=projects,
         query=query,
         budget_tokens=budget_tokens,
+        stop_score=stop_score,
         kinds=kinds,
         focus=focus,
         strategies=strategies,

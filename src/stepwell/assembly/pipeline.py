@@ -91,8 +91,9 @@ class _LayoutSearch:
         self._budget: Final = inputs.request.budget_tokens
         self._strategies: Final = [each.result.strategy for each in allotments]
         self._context: Final = PackContext(inputs.view, inputs.count, components.depth, self._pieces_tokens)
-        self._preamble_tokens: Final = self._preamble_room()
         self._skeleton, self._skeleton_tokens = self._skeleton_section()
+        # Of what the skeleton leaves: if both took their shares of the budget, a larger one could leave less room.
+        self._preamble_tokens: Final = self._preamble_room(self._budget - self._skeleton_tokens)
 
     def best(self, ranked: RankedCandidates) -> _Layout:
         """Return the layout with the best pieces that there is room for.
@@ -100,7 +101,7 @@ class _LayoutSearch:
         The sections before the pieces have room of their own. So the room for pieces does not depend on them, and never
         becomes less when the budget grows.
         """
-        scored = {each.candidate.key: each for each in ranked.order}
+        scored = {each.candidate.key: each for each in (*ranked.order, *ranked.further)}
         room = self._budget - self._preamble_tokens - self._skeleton_tokens
         packed = self._components.pack(ranked, room, self._context)
         layout = self._lay_out(packed, scored)
@@ -147,8 +148,8 @@ class _LayoutSearch:
         texts = self._components.preamble(summary)
         return next((each for each in texts if self._tokens(each) <= self._preamble_tokens), "")
 
-    def _preamble_room(self) -> int:
-        """Return the tokens that are reserved for the preamble, whatever its numbers will be."""
+    def _preamble_room(self, tokens: int) -> int:
+        """Return how many of these tokens are reserved for the preamble, whatever its numbers will be."""
         most = self._candidates
         summary = AnswerSummary(
             shown=most,
@@ -159,7 +160,7 @@ class _LayoutSearch:
             failures=self._failures,
         )
         lengths = [self._tokens(each) for each in self._components.preamble(summary) if each]
-        return max(0, preambles.room_tokens(self._budget, lengths, has_failures=bool(self._failures)))
+        return max(0, preambles.room_tokens(tokens, lengths, has_failures=bool(self._failures)))
 
     def _tokens(self, section: str) -> int:
         """Return the tokens of a section with the blank line after it."""

@@ -20,7 +20,7 @@ from stepwell.assembly.receipt import Decision, Receipt, ReceiptEntry, ShownPiec
 from stepwell.assembly.render import LAYOUT
 from stepwell.assembly.stages.dedupe import DedupeResult
 from stepwell.assembly.stages.depth import CUT
-from stepwell.assembly.stages.pack import DOCSTRINGS_CUT, NO_ROOM, SHORTENED, PackResult, PlacedPiece
+from stepwell.assembly.stages.pack import DOCSTRINGS_CUT, NAMED, NO_ROOM, SHORTENED, PackResult, PlacedPiece
 from stepwell.assembly.stages.rank import RankedCandidates
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.source_outline import lines_of, redacted_of
@@ -122,7 +122,7 @@ def _entries(result: AssemblyResult) -> tuple[ReceiptEntry, ...]:
         key = scored.candidate.key
         is_kept = key in positions
         outcome = (
-            _kept_outcome(packed.placed[key], positions[key])
+            _kept_outcome(packed.placed[key], positions[key], is_below_stop=key in ranked.reasons)
             if is_kept
             else _cut_outcome(ranked.reasons.get(key) or packed.unreadable.get(key, NO_ROOM))
         )
@@ -136,7 +136,7 @@ def _entries(result: AssemblyResult) -> tuple[ReceiptEntry, ...]:
     return tuple(entries)
 
 
-def _kept_outcome(placed: PlacedPiece, position: int) -> _Outcome:
+def _kept_outcome(placed: PlacedPiece, position: int, *, is_below_stop: bool) -> _Outcome:
     """Return the outcome of a fragment in the text.
 
     A shortened text is stored, because it cannot be read from the body.
@@ -147,7 +147,8 @@ def _kept_outcome(placed: PlacedPiece, position: int) -> _Outcome:
     shown = ShownPiece(position, piece.place, piece.kind, piece.speaker, placed.tokens, text)
     if is_full:
         return _Outcome("kept", KEPT, piece.depth, shown)
-    return _Outcome("shortened", DOCSTRINGS_CUT if piece.depth == CUT else SHORTENED, piece.depth, shown)
+    reason = NAMED if is_below_stop else DOCSTRINGS_CUT if piece.depth == CUT else SHORTENED
+    return _Outcome("shortened", reason, piece.depth, shown)
 
 
 @lru_cache(maxsize=16)
@@ -183,7 +184,10 @@ def _uses(result: AssemblyResult) -> tuple[StrategyUse, ...]:
     """Return the use of each strategy, by name: used ones, ones without a result, and failed ones."""
     shown = {piece.key for piece in result.pieces}
     kept = Counter(
-        vote.strategy for each in result.ranked.order if each.candidate.key in shown for vote in each.candidate.votes
+        vote.strategy
+        for each in (*result.ranked.order, *result.ranked.further)
+        if each.candidate.key in shown
+        for vote in each.candidate.votes
     )
     weights = {each.result.strategy: each for each in result.allotments}
     uses = [

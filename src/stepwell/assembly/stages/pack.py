@@ -7,6 +7,8 @@ is shown at every larger budget, unless a better one takes its room there.
 1. Matches are packed with their docstrings cut, if they have some. Otherwise a docstring would keep out a match.
 2. Docstrings come back, those of the best matches first, as far as there is room.
 3. The other candidates fill the room that is left, as they are.
+4. Further files of code whose best match is not far below the stop score are named, by its signature, up to
+   `FILES_SHOWN` files in all.
 
 A match with nearly the best score that does not fit is shown in a shorter form. The first one always is: as a signature
 or, where not even that fits, by its name and lines.
@@ -19,6 +21,7 @@ rendered and counted. A body that is too large for the room that is left is not 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 from msgspec import Struct
@@ -27,7 +30,7 @@ from msgspec.structs import replace
 from stepwell import limits
 from stepwell.assembly.candidate import AnswerPiece, DepthForm, ScoredCandidate
 from stepwell.assembly.inputs import Count, Key
-from stepwell.assembly.render import gap_text, heading_text, render_piece, speaker_text
+from stepwell.assembly.render import are_adjacent, gap_text, heading_text, render_piece, speaker_text
 from stepwell.assembly.stages.depth import CODE, CUT, Depth, briefest, full
 from stepwell.assembly.stages.rank import RankedCandidates
 from stepwell.assembly.texts import Unreadable, read
@@ -39,10 +42,13 @@ BYTES_PER_TOKEN_MAX: Final = 64  # a body with more bytes for each free token do
 CUT_RATIO: Final = 2  # times the room: a larger body is not read in the hope that it fits without its docstrings
 STRONG: Final = 0.9  # of the best score: a candidate as good as this that does not fit is shown in a shorter form
 SHORTENED_PART: Final = 4  # a shorter form may take a quarter of all room
+FILES_SHOWN: Final = 10  # files in an answer, as far as further ones can be named
+NAMED_TOKENS_MAX: Final = 100  # for the name of a source and the signature of its best match
 
 NO_ROOM: Final = "there was no room for it"
 SHORTENED: Final = "all of it did not fit"
 DOCSTRINGS_CUT: Final = "its docstrings made room for another match"
+NAMED: Final = "its score is below the stop score, and it is the best of its file, which is named"
 
 
 class PackContext(Struct, frozen=True):
@@ -90,6 +96,8 @@ def best_first(ranked: RankedCandidates, room_tokens: int, context: PackContext)
     for rank, each in enumerate(ranked.order[ranked.matches :], ranked.matches):
         if not packing.put_full(rank, each) and not packing.placed:
             packing.put_shorter(rank, each, is_first=True)
+    for rank, each in enumerate(ranked.further, len(ranked.order)):
+        packing.name_file(rank, each)
     return packing.result()
 
 
@@ -125,8 +133,8 @@ class _Packing:
         """The tokens by which `_left` may be too low, because costs are upper bounds."""
         self._bodies: Final[dict[Key, str]] = {}
         """The whole texts of the pieces whose docstrings are cut."""
-        self._places: Final[dict[Key, set[int]]] = {}
-        """The positions that are packed, by source: they decide about headings and ellipses."""
+        self._places: Final[dict[Key, dict[int, AnswerPiece]]] = {}
+        """The packed pieces by source and position: they decide about headings and ellipses."""
 
     def result(self) -> PackResult:
         placed = dict(sorted(self.placed.items(), key=lambda item: item[1].rank))
@@ -159,10 +167,20 @@ class _Packing:
         The first candidate may take all room for its signature, and is at least named.
         """
         part = self._room // SHORTENED_PART
-        if any(self._put(rank, scored, form, part) for form in self._shorter_forms(scored, self._context.forms)):
-            return True
+        for form in self._shorter_forms(scored, self._context.forms):
+            # The first one is listed only where there is no room for its signature at all, also beyond its part.
+            if not (is_first and form.depth == "listing") and self._put(rank, scored, form, part):
+                return True
         is_named = is_first and self._context.forms is not full
         return is_named and any(self._put(rank, scored, form) for form in self._shorter_forms(scored, briefest))
+
+    def name_file(self, rank: int, scored: ScoredCandidate) -> None:
+        """Pack the signature of a match in code, or its name, if its file is not shown and few others are."""
+        row = scored.candidate.row
+        is_shown = (row.project, row.source) in self._places
+        if row.kind == CODE and not is_shown and len(self._places) < FILES_SHOWN and self._context.forms is not full:
+            forms = self._shorter_forms(scored, briefest)
+            any(self._put(rank, scored, form, NAMED_TOKENS_MAX) for form in islice(forms, 2))
 
     def restore_docstrings(self) -> None:
         """Give pieces their docstrings back, the best first, as far as there is room."""
@@ -210,7 +228,7 @@ class _Packing:
         self._left -= cost
         self._uncertain += max(0, heading) + self._context.count(speaker_text(piece))
         self.placed[piece.key] = PlacedPiece(piece, tokens, cost, rank)
-        self._places.setdefault(_source(piece), set()).add(piece.place)
+        self._places.setdefault(_source(piece), {})[piece.place] = piece
         return True
 
     def _fits(self, cost: int) -> bool:
@@ -228,7 +246,10 @@ class _Packing:
         places = self._places.get(_source(piece))
         if not places:
             return self._context.count(heading_text(piece))
-        neighbours = (piece.place - 1 in places) + (piece.place + 1 in places)
+        before, after = places.get(piece.place - 1), places.get(piece.place + 1)
+        neighbours = (before is not None and are_adjacent(before, piece)) + (
+            after is not None and are_adjacent(piece, after)
+        )
         return self._context.count(gap_text(piece)) * (1 - neighbours)
 
 

@@ -28,6 +28,7 @@ from stepwell.strategies.payload import StrategyResult
 from stepwell.strategies.protocol import ContextRequest, StrategyInfo
 
 VOICE_MIN: Final = 0.05  # of the largest weight: a strategy with less has no say in which fragment is the first
+NAMED_PART: Final = 0.5  # of the stop score: a file whose best match reaches it may be named
 EVIDENCE_PART: Final = 0.4  # times the stop score; measured: it costs no hit, and stops after a single good match
 
 QUERY: Final = "query"
@@ -41,13 +42,15 @@ BELOW_STOP: Final = "its score is below the stop score"
 class RankedCandidates(Struct, frozen=True):
     """The candidates in the order of packing, of which the first `matches` are matches.
 
-    `left_out` has the others, which are not to be shown, and `reasons` says why, by key.
+    `left_out` has the others, which are not to be shown, and `reasons` says why, by key. `further` has those of them
+    that are not far below the stop score: their files may be named.
     """
 
     order: tuple[ScoredCandidate, ...]
     matches: int
     left_out: tuple[ScoredCandidate, ...] = ()
     reasons: Mapping[Key, str] = {}
+    further: tuple[ScoredCandidate, ...] = ()
 
 
 class RankContext(Struct, frozen=True):
@@ -90,7 +93,8 @@ def matches_first(context: RankContext, scored: Sequence[ScoredCandidate]) -> Ra
             first.append(each)
         else:
             others.append(each)
-    return RankedCandidates((*first, *others), len(first), tuple(left_out), reasons)
+    further = tuple(each for each in left_out if stop.is_near(each.scores, reasons[each.candidate.key]))
+    return RankedCandidates((*first, *others), len(first), tuple(left_out), reasons, further)
 
 
 def by_score(context: RankContext, scored: Sequence[ScoredCandidate]) -> RankedCandidates:  # noqa: ARG001 - the others' signature
@@ -141,6 +145,13 @@ class _Stop:
             return NO_MATCH
         is_good = scores.total >= self._total_min and _evidence(scores) >= self._evidence_min
         return "" if is_good else BELOW_STOP
+
+    def is_near(self, scores: Scores, reason: str) -> bool:
+        """Return True if a candidate that is left out for a reason is a match not far below the stop score.
+
+        A stop score of 1 asks for the best match alone.
+        """
+        return reason is BELOW_STOP and self._stop_score < 1 and scores.total >= NAMED_PART * self._total_min
 
 
 def _evidence(scores: Scores) -> float:

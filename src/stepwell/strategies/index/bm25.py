@@ -25,7 +25,7 @@ from stepwell.domain.tiers.commit_history import HISTORY_ID, decode_history
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import is_content
 from stepwell.strategies.index.commits import CommitIndex
-from stepwell.strategies.index.fields import CODE_KIND, WEIGHT_UNIT, Weights, fields_of, has_same_fields
+from stepwell.strategies.index.fields import CODE_KIND, Weights, fields_of, has_same_fields
 from stepwell.strategies.index.file_ranking import FileColumns, RankedSlots, rank, rarity
 from stepwell.strategies.index.files import FileTable, class_of, place_terms
 from stepwell.strategies.index.incremental import IncrementalIndex
@@ -256,7 +256,7 @@ class Bm25Index(IncrementalIndex):
                 files=np.array(self._file_numbers, dtype=np.int32),
                 classes=np.array(self._classes, dtype=np.uint8),
                 file_count=len(self._files),
-                lengths=np.array(self._lengths, dtype=np.float64) / WEIGHT_UNIT,
+                lengths=np.array(self._lengths, dtype=np.float64),
                 raw_lengths=np.array(self._raw_lengths, dtype=np.float64),
                 is_code=np.array(self._kind_codes, dtype=np.int64) == code,
                 alive=np.array(self._alive, dtype=np.bool_),

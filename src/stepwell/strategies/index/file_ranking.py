@@ -101,7 +101,10 @@ class FileColumns(Struct, frozen=True):
         is_code: Mask,
         alive: Mask,
     ) -> FileColumns:
-        """Return the columns for the data of the slots; dead slots have no weight."""
+        """Return the columns for the data of the slots; dead slots have no weight.
+
+        Lengths are in tenths: sums of whole numbers are exact, so that they do not depend on the order of the slots.
+        """
         live_lengths = np.where(alive, lengths, 0.0)
         file_lengths = np.bincount(files, np.where(alive, raw_lengths, 0.0), file_count).astype(np.float64)
         live = int(np.count_nonzero(alive))
@@ -110,14 +113,15 @@ class FileColumns(Struct, frozen=True):
         ordered = files[places]
         starts = np.flatnonzero(np.diff(ordered, prepend=-1))
         present = ordered[starts]
-        largest = float(np.log1p(live_lengths).max(initial=0.0)) or 1.0
+        sizes = np.log1p(lengths / WEIGHT_UNIT)
+        largest = float(sizes[alive].max(initial=0.0)) or 1.0
         return cls(
             files=files,
             classes=classes,
             file_count=file_count,
             norms=_norms(lengths, float(live_lengths.sum()), live),
             file_norms=_norms(file_lengths, float(file_lengths.sum()), len(present)),
-            sizes=np.where(is_code, np.log1p(lengths) / largest, 0.0),
+            sizes=np.where(is_code, sizes / largest, 0.0),
             alive=alive,
             places=places,
             starts=starts,

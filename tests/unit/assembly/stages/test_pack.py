@@ -4,6 +4,7 @@ import pytest
 
 from stepwell.assembly import texts
 from stepwell.assembly.candidate import DepthName
+from stepwell.assembly.stages.pack import NAMED
 from stepwell.domain.tiers.source_outline import Outline
 from stepwell.strategies.payload import StrategyResult
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment
@@ -31,11 +32,25 @@ def library(sizes: dict[str, int]) -> Store:
 def test_the_budget_is_filled() -> None:
     """What is too large is passed over for what fits."""
     view = library({"best": 20, "huge": 500, "small": 5, "tiny": 1}).view()
-    scores = result("keyword", {"best": 1.0, "huge": 0.9, "small": 0.5, "tiny": 0.4})
+    scores = result("keyword", {"best": 1.0, "huge": 0.95, "small": 0.9, "tiny": 0.85})
     found = answer(view, scores, asked=request(budget_tokens=160), components={"depth": "full"})
     assert ids(found) == ["best", "small", "tiny"]
     (entry,) = found.receipt.find("huge")
     assert (entry.decision, entry.reason) == ("cut", "there was no room for it")
+
+
+def test_further_files_are_named() -> None:
+    """By the signature of the best match of each, if it is code and not far below the stop score; up to ten files."""
+    store = library({f"f{number}": 60 for number in range(14)} | {"best": 30})
+    scores = {"best": 20.0, "f0": 19.5} | {f"f{number}": 14.0 - number / 10 for number in range(1, 14)}
+    found = answer(store.view(), result("keyword", scores), asked=request(budget_tokens=2_000, stop_score=0.8))
+    depths = {each.fragment_id: each.depth for each in found.fragments}
+    assert depths == {"best": "full", "f0": "full"} | {f"f{number}": "signature" for number in range(1, 9)}
+    (entry,) = found.receipt.find("f1")
+    assert (entry.decision, entry.reason) == ("shortened", NAMED)
+    assert [*depths] == ["best", *(f"f{number}" for number in range(9))], "files in the order of their ranks"
+    alone = answer(store.view(), result("keyword", scores), asked=request(budget_tokens=2_000, stop_score=1))
+    assert ids(alone) == ["best"]
 
 
 def test_turns_fill_the_budget_to_the_last_tokens() -> None:

@@ -2,6 +2,7 @@
 
 from stepwell.assembly.inputs import Failure
 from stepwell.assembly.stages.preamble import AnswerSummary, brief, room_tokens
+from stepwell.strategies.protocol import DecisionSeen, PlanSeen
 from tests.support.assembly import answer, meeting, request, result
 
 BROKEN = Failure("graph", "TaskFailed", "strategy 'graph' raised")
@@ -47,8 +48,11 @@ def test_a_larger_budget_has_more_room_for_fragments() -> None:
         assert rooms[-1] == 31
     view = meeting(60).view()
     scores = result("keyword", {f"t{number}": 1.0 for number in range(60)})
-    shown = [len(answer(view, scores, asked=request(budget_tokens=budget)).fragments) for budget in range(150, 500)]
-    assert shown == sorted(shown)
+    decisions = tuple(DecisionSeen(f"d{number}", "p1", "Which?", "This one, of all.", "") for number in range(9))
+    for plan in (None, PlanSeen("p1", "execute", decisions)):
+        asked = [request(budget_tokens=budget, plan=plan) for budget in range(150, 500)]
+        shown = [len(answer(view, scores, asked=each).fragments) for each in asked]
+        assert shown == sorted(shown)
 
 
 def test_nothing_to_introduce() -> None:
