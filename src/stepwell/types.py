@@ -11,7 +11,6 @@ from stepwell.client.session.calls import Pending
 from stepwell.client.workflows.agent import WorkDone
 from stepwell.client.workflows.capture import Captured
 from stepwell.client.workflows.conflicts import ConflictSides
-from stepwell.client.workflows.ingest import IngestReport
 from stepwell.client.workflows.plan_diff import PlanChanges
 from stepwell.client.workflows.strategy_executor import Execution
 from stepwell.domain.changesets.model import Changeset, Content, EntryRow
@@ -36,6 +35,7 @@ from stepwell.domain.replies import (
 )
 from stepwell.domain.tasks.model import StrategyOffer, StrategyProblem
 from stepwell.domain.tiers.model import FragmentRow
+from stepwell.ingest.report import IngestReport
 from stepwell.protocol.messages import Status
 from stepwell.protocol.usage import IndexUsage, MemoryUsage
 from stepwell.strategies.payload import StrategyResult

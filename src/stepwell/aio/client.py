@@ -19,8 +19,8 @@ from stepwell.aio.watch import Watch, Watches
 from stepwell.client import client as blocking
 from stepwell.client.client import unconnected
 from stepwell.client.session.task_futures import OnProgress
-from stepwell.client.workflows.ingest import IngestReport
 from stepwell.errors import InvalidArgument
+from stepwell.ingest.report import IngestReport
 from stepwell.protocol.messages import Status
 
 

@@ -25,10 +25,11 @@ from stepwell.client.session.environment import SYSTEM, Environment
 from stepwell.client.session.session import Session
 from stepwell.client.session.task_futures import OnProgress
 from stepwell.client.workflows.assemble import ContextAssembly, RequestOptions
-from stepwell.client.workflows.ingest import IngestReport, ProjectIngest
+from stepwell.client.workflows.ingest import ProjectIngest
 from stepwell.client.workflows.strategy_executor import OnStrategyProgress
 from stepwell.domain.checks import require_instance
 from stepwell.errors import InvalidArgument
+from stepwell.ingest.report import IngestReport
 from stepwell.ingest.secret_policy import SecretPolicy
 from stepwell.protocol.messages import Status
 from stepwell.strategies.protocol import ContextRequest

@@ -79,7 +79,7 @@ def of_split(split: FileSplit, data: bytes, known: KnownFile, place: FragmentPla
     stored = [
         (_fragment(part, split.source, data, place.project), row.tier if row else place.tier)
         for part in split.parts
-        if not _is_stored(part, row := known.parts.get(part.part_id))
+        if not is_stored(part, row := known.parts.get(part.part_id))
     ]
     wanted = {part.part_id for part in split.parts}
     deleted = tuple(part_id for part_id in known.parts if part_id not in wanted)
@@ -92,7 +92,7 @@ def of_split(split: FileSplit, data: bytes, known: KnownFile, place: FragmentPla
         version=place.policy.rules_version,
         redacted=len(split.redactions),
     )
-    file = _file(split.source, outline, _listing(part.metadata for part in split.parts), known, place)
+    file = _file(split.source, outline, listing(part.metadata for part in split.parts), known, place)
     return FileChange(split.source, deleted, tuple(stored), file, _revision(known))
 
 
@@ -105,7 +105,7 @@ def of_same(same: FileSame, known: KnownFile, place: FragmentPlace) -> FileChang
     if outline == known.outline:
         return None
     rows = sorted(known.parts.values(), key=lambda row: Outline.of(row.metadata).order or 0)
-    body = outline.skipped or _listing(row.metadata for row in rows)
+    body = outline.skipped or listing(row.metadata for row in rows)
     return FileChange(same.source, (), (), _file(same.source, outline, body, known, place), _revision(known))
 
 
@@ -144,7 +144,7 @@ def _fragment(part: PartFound, source: str, data: bytes, project: str) -> Fragme
     )
 
 
-def _is_stored(part: PartFound, row: FragmentRow | None) -> bool:
+def is_stored(part: PartFound, row: FragmentRow | None) -> bool:
     """Return True if a row is exactly what a part would be stored as."""
     return row is not None and (part.digest, part.kind, part.tokens, part.metadata) == (
         row.digest,
@@ -171,7 +171,7 @@ def _file(
     return fragment, known.row.tier if known.row else place.tier
 
 
-def _listing(parts: Iterable[Mapping[str, str]]) -> str:
+def listing(parts: Iterable[Mapping[str, str]]) -> str:
     """Return the parts of a file, one to a line: the lines, and the name or the speaker."""
     listed = (f"{each.get('lines', '')} {each.get('name') or each.get('speaker', '')}".rstrip() for each in parts)
     return "\n".join(listed)

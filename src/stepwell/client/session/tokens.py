@@ -55,6 +55,7 @@ ENCODINGS: Final = (*_VOCABULARIES, ESTIMATE)
 _BYTES_PER_TOKEN: Final = 3  # English has about 4, code about 3; an estimate should not be too low
 _CUT_TOKENS: Final = 8  # a million random cuts without a border saved 4 at most
 _ID_BYTES: Final = 4  # of each token, in the result for many pieces
+_UNUSUAL: Final = "Größe"
 _DIGITS_PER_GROUP: Final = 3  # digits are grouped from the left: a cut inside a group would shift all later groups
 
 # No vocabulary has tokens that reach over the end of a line if the next line has text. o200k's may include slashes that
@@ -72,6 +73,10 @@ class TokenCounter(Protocol):
 
     def count(self, body: bytes) -> int:
         """Return the number of tokens, at least 1, of any bytes."""
+        ...
+
+    def prepare(self) -> None:
+        """Do now what the first count of an unusual text would do: it takes 0.1 s, and other threads go on."""
         ...
 
 
@@ -101,6 +106,9 @@ class _Estimate:
     def count(self, body: bytes) -> int:
         return estimate_tokens(body)
 
+    def prepare(self) -> None:
+        """Do nothing: there is no vocabulary."""
+
 
 class _Exact:
     """Counts with a vocabulary, in pieces if the text is long, and on all cores if it is very long.
@@ -123,6 +131,10 @@ class _Exact:
         except UnicodeDecodeError:
             return estimate_tokens(body)
         return max(1, self._tokens_together(text) if _has_threads(text) else self._tokens_one_by_one(text))
+
+    def prepare(self) -> None:
+        """Have the tokenizer compile its patterns for letters outside of ASCII, without the interpreter's lock."""
+        self._tokens_of_all([_UNUSUAL])
 
     def _tokens_one_by_one(self, text: str) -> int:
         """Return the number of tokens of a text, counted in this thread."""
@@ -210,6 +222,9 @@ class _Lazy:
 
     def count(self, body: bytes) -> int:
         return self._counter().count(body)
+
+    def prepare(self) -> None:
+        self._counter().prepare()
 
     def _counter(self) -> TokenCounter:
         return self._loaded or self._load()

@@ -14,10 +14,11 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, islice
+from functools import partial
+from itertools import chain
 from typing import Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from stepwell import limits
 from stepwell.client.api.strategies import StrategyService
@@ -35,48 +36,15 @@ from stepwell.errors import Busy, Conflict, NotFound, TransactionAborted
 from stepwell.ingest import changes, history
 from stepwell.ingest.changes import FileChange, FragmentPlace
 from stepwell.ingest.discovery import DiscoveredTree, discover
-from stepwell.ingest.files import FileRequest, FileSame, FileSkipped, FileSplit, Outcome
+from stepwell.ingest.files import SPLIT_JOB, FileRequest, FileSame, FileSkipped, FileSplit, Outcome
 from stepwell.ingest.inventory import Inventory, KnownFile, build_inventory, plan, project_name, root_name
+from stepwell.ingest.report import IngestCounts, IngestReport
 from stepwell.ingest.secret_policy import SecretPolicy
 
 _Call = Call[FragmentPlaced] | Call[FragmentRemoved]
 
 _STALE_CAUSES: Final = frozenset({Conflict.__name__, NotFound.__name__})
 """Causes of an aborted transaction which mean that another process stored or deleted some of its rows meanwhile."""
-
-
-class IngestReport(Struct, frozen=True, kw_only=True):
-    """The outcome of one ingest: how files changed since the last one, and totals over all files.
-
-    `added`, `changed`, `deleted` and `unchanged` count files; a renamed file is one deleted and one added. `skipped`
-    has the reason by source, for the first `limits.INGEST_SKIPPED_MAX`, and `skipped_count` the number of all.
-    `fragments` counts those of all files, without the row that stands for each file, and `tokens` is their sum.
-    `stored` counts the fragments that this call wrote.
-
-    `secrets` has the secret files that were left out, with what they are, for the first `limits.INGEST_SKIPPED_MAX`,
-    and `secrets_count` the number of all. `redacted` counts the secrets that are redacted in all files.
-    """
-
-    project: str
-    root: str
-    added: int
-    changed: int
-    deleted: int
-    unchanged: int
-    skipped: dict[str, str]
-    skipped_count: int
-    fragments: int
-    tokens: int
-    stored: int
-    secrets: dict[str, str]
-    secrets_count: int
-    redacted: int
-    seconds: float
-
-    @property
-    def is_changed(self) -> bool:
-        """True if any file differs from the last ingest."""
-        return bool(self.added or self.changed or self.deleted)
 
 
 class ProjectIngest:
@@ -108,65 +76,6 @@ class ProjectIngest:
         return _IngestPass(self, tree, self.views.open((project,), None), project, policy).run(on_progress, begun_s)
 
 
-class _IngestCounts(Struct):
-    """The counts of an `IngestReport` while the pass runs; the field names are the same."""
-
-    added: int = 0
-    changed: int = 0
-    deleted: int = 0
-    unchanged: int = 0
-    skipped: dict[str, str] = field(default_factory=dict[str, str])
-    skipped_count: int = 0
-    fragments: int = 0
-    tokens: int = 0
-    stored: int = 0
-    secrets: dict[str, str] = field(default_factory=dict[str, str])
-    secrets_count: int = 0
-    redacted: int = 0
-
-    def leave_out(self, secrets: dict[str, str]) -> None:
-        """Count the secret files that are left out, and note as many as there is room for."""
-        self.secrets_count = len(secrets)
-        self.secrets = dict(islice(secrets.items(), limits.INGEST_SKIPPED_MAX))
-
-    def skip(self, source: str, reason: str) -> None:
-        """Count a file that is not stored, and note the reason if there is room."""
-        self.skipped_count += 1
-        if len(self.skipped) < limits.INGEST_SKIPPED_MAX:
-            self.skipped[source] = reason
-
-    def count_unchanged(self, source: str, known: KnownFile) -> None:
-        """Count a file that is as it was; one that was skipped then is skipped again for the same reason."""
-        if reason := known.outline.skipped:
-            self.skip(source, reason)
-            return
-        self.unchanged += 1
-        self.redacted += known.outline.redacted
-        self._add_fragments(row.tokens for row in known.parts.values())
-
-    def count(self, item: _FileItem, known: KnownFile) -> None:
-        """Count a file by its outcome and by what was stored of it before."""
-        was_known = known.row is not None and not known.outline.skipped
-        match item.outcome:
-            case FileSplit(parts=parts, redactions=redactions):
-                self.redacted += len(redactions)
-                self.changed += was_known
-                self.added += not was_known
-                self._add_fragments(part.tokens for part in parts)
-            case FileSame():
-                self.count_unchanged(item.source, known)
-            case FileSkipped(reason=reason):
-                self.skip(item.source, reason)
-                self.deleted += was_known
-            case None:
-                self.deleted += was_known
-
-    def _add_fragments(self, tokens: Iterator[int]) -> None:
-        for each in tokens:
-            self.fragments += 1
-            self.tokens += each
-
-
 class _FileItem(Struct, frozen=True):
     """A file with the outcome of splitting it, and its redacted bytes if they are to be stored; no outcome if it is
     gone.
@@ -196,8 +105,9 @@ class _IngestPass:
         self._history = next((row for row in rows if row.fragment_id == HISTORY_ID), None)
         self._warm_left = self._warm_room(rows)
         encoding = owner.session.channel.welcome.encoding
-        self._splitter = FileSplitter(owner.strategies, project, tree.root, encoding, policy)
-        self._counts = _IngestCounts()
+        submit = partial(owner.strategies.submit_jobs, SPLIT_JOB, project)
+        self._splitter = FileSplitter(submit, tree.root, encoding, policy)
+        self._counts = IngestCounts()
 
     def _warm_room(self, rows: Sequence[FragmentRow]) -> int:
         """Return how many more rows of this project may go to warm."""
@@ -287,7 +197,7 @@ class _IngestPass:
         `Conflict` if that happens `limits.INGEST_ATTEMPTS_MAX` times.
         """
         for item, _ in group:
-            self._counts.count(item, self._inventory.get(item.source) or KnownFile())
+            self._counts.count(item.source, item.outcome, self._inventory.get(item.source) or KnownFile())
         wanted = [change for _, change in group if change is not None]
         for _ in range(limits.INGEST_ATTEMPTS_MAX):
             try:

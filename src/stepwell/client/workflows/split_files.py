@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import islice
 from pathlib import Path
@@ -18,9 +18,18 @@ from typing import Final
 from msgspec import DecodeError
 
 from stepwell import limits
-from stepwell.client.api.strategies import StrategyService
 from stepwell.client.session.tokens import counter
-from stepwell.errors import BodyGone, Busy, DeadlineExceeded, MemoryExceeded, NotFound, TaskFailed, TaskQuarantined
+from stepwell.errors import (
+    BodyGone,
+    Busy,
+    DeadlineExceeded,
+    MemoryExceeded,
+    NotFound,
+    StartFailed,
+    TaskFailed,
+    TaskQuarantined,
+    WorkerDied,
+)
 from stepwell.ingest import files
 from stepwell.ingest.files import FileRequest, FileSkipped, FileSplit, Outcome, OutcomeWithBytes, SplitJob
 from stepwell.ingest.secret_policy import SecretPolicy
@@ -30,18 +39,18 @@ _JOB_SECONDS_MAX: Final = limits.TASK_DEADLINE_MS / 1000 + limits.EXECUTOR_GRACE
 
 _Chunk = tuple[FileRequest, ...]
 
+SubmitJobs = Callable[[Sequence[bytes]], "Sequence[Future[bytes]]"]
+"""A function that gives encoded `SplitJob`s to worker processes. It raises `NotFound` or `Busy` if none takes them."""
+
 
 class FileSplitter:
-    """Splits files of one root for one project, counting tokens as the manager does; for one thread.
+    """Splits files of one root, counting tokens as the manager does; for one thread.
 
     The policy says which secrets are redacted.
     """
 
-    def __init__(
-        self, strategies: StrategyService, project: str, root: Path, encoding: str, policy: SecretPolicy
-    ) -> None:
-        self._strategies = strategies
-        self._project = project
+    def __init__(self, submit: SubmitJobs, root: Path, encoding: str, policy: SecretPolicy) -> None:
+        self._submit_jobs = submit
         self._root = os.fsencode(root)
         self._encoding = encoding
         self._policy = policy
@@ -77,9 +86,7 @@ class FileSplitter:
         """Submit one job for each chunk, and return the chunks with their futures; None if no worker can take jobs."""
         payloads = [files.encoder.encode(SplitJob(self._root, self._encoding, chunk, self._policy)) for chunk in chunks]
         try:
-            futures: Sequence[Future[bytes] | None] = self._strategies.submit_jobs(
-                files.SPLIT_JOB, self._project, payloads
-            )
+            futures: Sequence[Future[bytes] | None] = self._submit_jobs(payloads)
         except (NotFound, Busy):
             futures = [None] * len(chunks)
         return zip(chunks, futures, strict=True)
@@ -115,15 +122,19 @@ class FileSplitter:
         try:
             outcomes = files.outcomes_decoder.decode(future.result(_JOB_SECONDS_MAX))
             return outcomes if [each.source for each in outcomes] == [each.source for each in chunk] else None
-        except (TaskQuarantined, DeadlineExceeded, MemoryExceeded) as error:
-            if len(chunk) == 1:
-                return [FileSkipped(chunk[0].source, f"splitting it failed: {error.message}", is_unsafe=True)]
-            return [outcome for each in chunk for outcome in self._retry_alone(each)]
-        except (TaskFailed, NotFound, Busy, BodyGone, DecodeError):
+        except (TaskQuarantined, DeadlineExceeded, MemoryExceeded, WorkerDied) as error:
+            return self._retry_each(chunk, error.message)
+        except (TaskFailed, NotFound, Busy, BodyGone, DecodeError, StartFailed):
             return None
-        except TimeoutError:  # no worker has taken it
-            future.cancel()
-            return None
+        except TimeoutError:
+            # A job that no worker has taken can be cancelled. One that runs for so long would not end here, either.
+            return None if future.cancel() else self._retry_each(chunk, "it takes too long")
+
+    def _retry_each(self, chunk: _Chunk, reason: str) -> Sequence[Outcome]:
+        """Return the outcomes of the files of a failed job, each tried as a job of its own; a single one is skipped."""
+        if len(chunk) == 1:
+            return [FileSkipped(chunk[0].source, f"splitting it failed: {reason}", is_unsafe=True)]
+        return [outcome for each in chunk for outcome in self._retry_alone(each)]
 
     def _retry_alone(self, asked: FileRequest) -> Sequence[Outcome]:
         """Return the outcome of one file of a failed job, as a job of its own."""

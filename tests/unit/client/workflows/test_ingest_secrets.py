@@ -8,8 +8,8 @@ import pytest
 
 import stepwell as sw
 from stepwell.assembly.explain import why
-from stepwell.client.workflows.ingest import IngestReport
 from stepwell.domain.tiers.source_outline import RedactedPlace, redacted_of
+from stepwell.ingest.report import IngestReport
 from stepwell.ingest.secret_policy import SecretPolicy
 from stepwell.ingest.split import VERSION
 from stepwell.testing import LocalRuntime

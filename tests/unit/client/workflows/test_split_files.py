@@ -4,13 +4,11 @@ import gc
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 import stepwell as sw
 from stepwell import limits
-from stepwell.client.api.strategies import StrategyService
 from stepwell.client.workflows import split_files
 from stepwell.client.workflows.split_files import FileSplitter
 from stepwell.ingest import files
@@ -22,14 +20,13 @@ TEXT = "def f():\n    return 1\n"
 
 
 class Workers:
-    """What a strategy service is to a splitter; what they do is the test's."""
+    """Take jobs as worker processes do; the test says what they do with them."""
 
     def __init__(self, work: Callable[[SplitJob], bytes]) -> None:
         self.work = work
         self.chores: list[SplitJob] = []
 
-    def submit_jobs(self, name: str, project: str, payloads: Iterable[bytes]) -> Sequence[Future[bytes]]:
-        assert (name, project) == (files.SPLIT_JOB, "p")
+    def submit(self, payloads: Iterable[bytes]) -> Sequence[Future[bytes]]:
         return [self._future(payload) for payload in payloads]
 
     def _future(self, payload: bytes) -> Future[bytes]:
@@ -52,7 +49,7 @@ def honest(chore: SplitJob) -> bytes:
 def outcomes(root: Path, work: Callable[[SplitJob], bytes], names: Sequence[str]) -> list[Outcome]:
     """What has become of files that some workers were given."""
     workers = Workers(work)
-    splitter = FileSplitter(cast("StrategyService", workers), "p", root, "estimate", SecretPolicy.REDACT)
+    splitter = FileSplitter(workers.submit, root, "estimate", SecretPolicy.REDACT)
     looked = [*splitter.split_all((FileRequest(name), 100) for name in names)]
     for outcome, data in looked:
         if isinstance(outcome, FileSplit):
@@ -82,11 +79,12 @@ def refuse(error: Exception) -> Callable[[SplitJob], bytes]:
         refuse(sw.NotFound("no worker has offered it")),
         refuse(sw.TaskFailed("there is no room for its result")),
         refuse(sw.BodyGone("the result is gone")),
+        refuse(sw.StartFailed("no process can be started")),
         lambda _chore: b"rubbish",
         lambda chore: honest(SplitJob(chore.root, chore.encoding, chore.files[1:])),
         lambda chore: files.encoder.encode([FileSkipped(each.source, "no such file") for each in chore.files]),
     ],
-    ids=["honest", "none", "no room", "gone", "rubbish", "too few", "elsewhere"],
+    ids=["honest", "none", "no room", "gone", "no process", "rubbish", "too few", "elsewhere"],
 )
 def test_every_file_is_split(tmp_path: Path, names: list[str], work: Callable[[SplitJob], bytes]) -> None:
     """In their order, by whoever can."""
@@ -97,7 +95,7 @@ def test_every_file_is_split(tmp_path: Path, names: list[str], work: Callable[[S
 
 def test_no_worker_at_all(tmp_path: Path, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has offered it when it is submitted."""
-    monkeypatch.setattr(Workers, "submit_jobs", lambda *_: refuse(sw.NotFound("nobody"))(SplitJob(b"", "", ())))
+    monkeypatch.setattr(Workers, "submit", lambda *_: refuse(sw.NotFound("nobody"))(SplitJob(b"", "", ())))
     assert all(isinstance(each, FileSplit) for each in outcomes(tmp_path, honest, names))
 
 
@@ -107,7 +105,29 @@ def test_workers_that_never_answer(tmp_path: Path, names: list[str], monkeypatch
     assert all(isinstance(each, FileSplit) for each in outcomes(tmp_path, refuse(TimeoutError()), names))
 
 
-@pytest.mark.parametrize("error", [sw.TaskQuarantined, sw.DeadlineExceeded, sw.MemoryExceeded])
+def test_a_file_that_never_ends(tmp_path: Path, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that a worker has begun and does not end costs the files that it cannot split alone, not this process."""
+    monkeypatch.setattr(split_files, "_JOB_SECONDS_MAX", 0.001)
+
+    class Busy(Workers):
+        def _future(self, payload: bytes) -> Future[bytes]:
+            future = super()._future(payload)
+            if not future.done():
+                future.set_running_or_notify_cancel()
+            return future
+
+    def work(chore: SplitJob) -> bytes:
+        if any(each.source == "07.py" for each in chore.files):
+            raise TimeoutError
+        return honest(chore)
+
+    splitter = FileSplitter(Busy(work).submit, tmp_path, "estimate", SecretPolicy.REDACT)
+    found = {outcome.source: outcome for outcome, _ in splitter.split_all((FileRequest(name), 100) for name in names)}
+    assert found.pop("07.py") == FileSkipped("07.py", "splitting it failed: it takes too long", is_unsafe=True)
+    assert all(isinstance(each, FileSplit) for each in found.values())
+
+
+@pytest.mark.parametrize("error", [sw.TaskQuarantined, sw.DeadlineExceeded, sw.MemoryExceeded, sw.WorkerDied])
 def test_a_file_that_workers_die_of(tmp_path: Path, names: list[str], error: type[sw.StepwellError]) -> None:
     """Costs that file only, and nobody tries it here."""
 
@@ -140,7 +160,7 @@ def test_chores_are_of_a_bounded_size(tmp_path: Path) -> None:
     workers = Workers(
         lambda chore: files.encoder.encode([FileSkipped(each.source, "x", digest="x") for each in chore.files])
     )
-    splitter = FileSplitter(cast("StrategyService", workers), "p", tmp_path, "estimate", SecretPolicy.REDACT)
+    splitter = FileSplitter(workers.submit, tmp_path, "estimate", SecretPolicy.REDACT)
     asked = [(FileRequest(str(number)), 0) for number in range(10_000)]
     looks = splitter.split_all(asked)
     next(looks)
@@ -161,7 +181,7 @@ def test_leaving_before_the_end(tmp_path: Path) -> None:
             futures.append(super()._future(payload) if not futures else Future())
             return futures[-1]
 
-    splitter = FileSplitter(cast("StrategyService", Slow(honest)), "p", tmp_path, "estimate", SecretPolicy.REDACT)
+    splitter = FileSplitter(Slow(honest).submit, tmp_path, "estimate", SecretPolicy.REDACT)
     for _ in splitter.split_all((FileRequest(str(number)), 0) for number in range(100)):
         break
     gc.collect()
