@@ -12,7 +12,9 @@ from stepwell.strategies.builtin.plan_decision import PlanDecisionStrategy
 from stepwell.strategies.builtin.recency import RecencyStrategy
 from stepwell.strategies.builtin.semantic import SemanticStrategy
 from stepwell.strategies.builtin.tiered import TieredStrategy
+from stepwell.strategies.index.index_cache import IndexCaches
 from stepwell.strategies.index.proximity import ProximityIndex
+from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces
 from stepwell.strategies.protocol import ContextRequest, DecisionSeen, PlanSeen, ScoredFragment, Strategy
 from stepwell.strategies.ranking import has_requested_kind
 from stepwell.strategies.registry import built_in
@@ -144,6 +146,34 @@ def test_sharing_does_not_show(walk: list[MemoryView], request: ContextRequest) 
             alone = make()
             answered, expected = answer(together[alone.name], request, view), answer(alone, request, view)
             assert answered == expected or expected is None
+
+
+@given(walks(), requests())
+def test_a_restored_index_goes_on(walk: list[MemoryView], request: ContextRequest) -> None:
+    """An index that was restored from a snapshot, at any view of a walk, answers and follows as one built anew."""
+    caches = IndexCaches()
+    for view in walk:
+        strategies = {each.name: each for each in built_in(caches)}
+        for make in STRATEGIES:
+            alone = make()
+            answered, expected = answer(strategies[alone.name], request, view), answer(alone, request, view)
+            assert answered == expected or expected is None
+        caches = restored(caches, view)
+
+
+def restored(caches: IndexCaches, view: MemoryView) -> IndexCaches:
+    """Return caches with the indexes that have followed a view, each by way of its snapshot as bytes."""
+    found = IndexCaches()
+    for project in PROJECTS:
+        places = RowPlaces(view.rows(project), (view.epoch, view.revision))
+        for name, cache in caches.stored().items():
+            index = cache.known(project)
+            if index is None or index.followed != places.at:
+                continue
+            snapshot = index.snapshot({row.fragment_id: place for place, row in enumerate(places.rows)})
+            arrays = {key: array.copy() for key, array in snapshot.arrays.items()}
+            found.stored()[name].restore(project, IndexSnapshot(arrays, bytes(snapshot.values)), places)
+    return found
 
 
 @given(walks(), requests())

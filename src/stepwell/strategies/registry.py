@@ -27,10 +27,8 @@ from stepwell.strategies.builtin.recency import RecencyStrategy
 from stepwell.strategies.builtin.semantic import SemanticStrategy
 from stepwell.strategies.builtin.tiered import TieredStrategy
 from stepwell.strategies.function_strategy import FunctionStrategy, StrategyFunction
-from stepwell.strategies.index.index_cache import Bm25IndexCache, IndexCache
+from stepwell.strategies.index.index_cache import IndexCaches
 from stepwell.strategies.index.keyword_hits import KeywordSearch
-from stepwell.strategies.index.proximity import ProximityIndex
-from stepwell.strategies.index.timeline import TimelineIndex
 from stepwell.strategies.protocol import Partitioned, Strategy, StrategyInfo
 
 GROUP: Final = "stepwell.strategies"
@@ -45,21 +43,21 @@ _Capabilities = Annotated[frozenset[Label], Meta(max_length=limits.CAPABILITIES_
 """The bounds of `StrategyOffer`: a manager would refuse a worker that offers more, with all its strategies."""
 
 
-def built_in() -> tuple[Strategy, ...]:
+def built_in(caches: IndexCaches | None = None) -> tuple[Strategy, ...]:
     """Return the strategies that come with stepwell.
 
     They share one cache for each kind of index, so that a project is indexed once for all of them. That needs no lock,
     because a worker gives its strategies one request at a time.
     """
-    indexes, neighbours, timelines = Bm25IndexCache(), IndexCache(ProximityIndex), IndexCache(TimelineIndex)
-    hits = KeywordSearch(indexes)
+    shared = IndexCaches() if caches is None else caches
+    hits = KeywordSearch(shared.words)
     return (
-        KeywordStrategy(indexes),
-        RecencyStrategy(timelines),
-        GraphStrategy(hits, neighbours),
-        SemanticStrategy(),
-        TieredStrategy(hits, timelines),
-        PlanDecisionStrategy(hits, neighbours),
+        KeywordStrategy(shared.words),
+        RecencyStrategy(shared.timelines),
+        GraphStrategy(hits, shared.neighbours),
+        SemanticStrategy(shared),
+        TieredStrategy(hits, shared.timelines),
+        PlanDecisionStrategy(hits, shared.neighbours),
     )
 
 

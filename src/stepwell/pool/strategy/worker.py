@@ -21,15 +21,13 @@ workers.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import select
 import socket
 import sys
 import time
-import traceback
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, cast
 
 import msgspec
@@ -66,7 +64,7 @@ from stepwell.protocol.messages import (
     UploadGranted,
     WorkerAccepted,
 )
-from stepwell.strategies import progress
+from stepwell.strategies import execution, progress
 from stepwell.strategies.payload import StrategyResult, StrategyTask, ViewAt, encoder, task_decoder
 from stepwell.strategies.protocol import Partitioned, ScoredFragment, Strategy, StrategyView
 from stepwell.strategies.registry import Registry
@@ -220,9 +218,13 @@ class StrategyWorker:
         except (RuntimeLost, OutcomeUnknown):
             raise
         except MemoryError as error:
-            result, fault, recycle = None, TaskFault("MemoryExceeded", _describe_error(task, error)), True
+            result, fault, recycle = (
+                None,
+                TaskFault("MemoryExceeded", execution.describe_error(task.strategy, error)),
+                True,
+            )
         except BaseException as error:  # noqa: BLE001 - `sys.exit` in a strategy does not end the worker
-            result, fault = None, TaskFault("TaskFailed", _describe_error(task, error))
+            result, fault = None, TaskFault("TaskFailed", execution.describe_error(task.strategy, error))
         self._finish(task, result, fault, is_last=recycle)
         if recycle:
             raise _Recycle
@@ -257,9 +259,8 @@ class StrategyWorker:
         view = cast("StrategyView", whole_view)
         if work.share is not None:
             view = _partitioned(strategy).partition(view, work.share.part, work.share.parts)
-        confidence = float(strategy.can_handle(work.request, view))
-        found = strategy.assemble(work.request, view, work.budget_tokens)
-        return confidence, _checked(strategy, found, cast("StrategyView", whole_view)), whole_view.revision
+        whole = cast("StrategyView", whole_view)
+        return *execution.run(strategy, work.request, view, work.budget_tokens, whole), whole_view.revision
 
     def _merged(self, strategy: Strategy, work: StrategyTask) -> bytes:
         """Return the encoded merge of the shares that other workers have computed."""
@@ -366,25 +367,3 @@ def _partitioned(strategy: Strategy) -> Partitioned:
     if not isinstance(strategy, Partitioned):
         raise InvalidArgument(f"strategy {strategy.name!r} cannot be shared: leave parts out")
     return strategy
-
-
-def _checked(strategy: Strategy, found: Iterable[object], view: StrategyView) -> tuple[ScoredFragment, ...]:
-    """Return the fragments that a strategy found. Raise InvalidArgument for one that its view does not contain."""
-    fragments: list[ScoredFragment] = []
-    for each in found:
-        if not isinstance(each, ScoredFragment) or not math.isfinite(each.score):
-            raise InvalidArgument(f"strategy {strategy.name!r} returned {each!r:.200}, which is no scored fragment")
-        seen = view.get(each.fragment_id, project=each.project) if each.project in view.projects else None
-        if seen is None or seen.row.revision != each.revision or each.tokens < 0:
-            raise InvalidArgument(f"strategy {strategy.name!r} returned {each!r:.200}, which its view does not have")
-        fragments.append(each)
-    return tuple(fragments)
-
-
-def _describe_error(task: TaskAssigned, error: BaseException) -> str:
-    """Return the error and the line of the strategy where it happened, as text that can be encoded."""
-    summary = "".join(traceback.format_exception_only(error)).strip()
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    message = f"strategy {task.strategy!r} raised {summary}{where}"[: limits.ERROR_CHARS_MAX]
-    return message.encode("utf-8", "replace").decode()  # the name of a file may not be valid text

@@ -17,7 +17,7 @@ from stepwell import limits
 from stepwell.strategies.index import embeddings
 from stepwell.strategies.index.columns import smallest
 from stepwell.strategies.index.embeddings import EmbeddingIndex
-from stepwell.strategies.index.index_cache import IndexCache
+from stepwell.strategies.index.index_cache import IndexCaches
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
 from stepwell.strategies.ranking import RESULTS_MAX, by_score, fill_budget, requested_projects
 
@@ -33,8 +33,8 @@ class SemanticStrategy:
     name: str = "semantic"
     capabilities: frozenset[str] = frozenset({"kinds", "meaning", "query"})
 
-    def __init__(self) -> None:
-        self._embeddings: Final = IndexCache(_embeddings)
+    def __init__(self, caches: IndexCaches | None = None) -> None:
+        self._embeddings: Final = (IndexCaches() if caches is None else caches).embeddings
 
     def can_handle(self, request: ContextRequest, view: StrategyView) -> float:
         """Return the less, the more of the fragments are code; 0 without a model or a query, and for a view of more
@@ -56,10 +56,6 @@ class SemanticStrategy:
         """Return the rule in a sentence, and how to install the model if it is missing."""
         goes_by = "Prefers what means the same as the query, also in other words."
         return goes_by if embeddings.is_installed() else f"{goes_by} {_HINT}"
-
-
-def _embeddings(project: str) -> EmbeddingIndex:
-    return EmbeddingIndex(project, embeddings.load())
 
 
 def _can_answer(request: ContextRequest, view: StrategyView) -> bool:

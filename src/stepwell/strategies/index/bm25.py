@@ -13,11 +13,12 @@ bit.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 from msgspec import Struct
+from msgspec.msgpack import Decoder, Encoder
 from numpy.typing import NDArray
 
 from stepwell import limits
@@ -39,6 +40,7 @@ from stepwell.strategies.index.postings import (
     Vocabulary,
 )
 from stepwell.strategies.index.query import ParsedQuery
+from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces
 from stepwell.strategies.index.terms import code_terms_of, pieces, query_weight, terms_of
 from stepwell.strategies.partition import Portion
 from stepwell.strategies.protocol import SeenFragment, StrategyView
@@ -52,6 +54,20 @@ class Bm25Match(Struct, frozen=True):
     row: FragmentRow
     score: float
     terms: tuple[str, ...]
+
+
+class _Values(Struct, frozen=True, array_like=True):
+    """The part of a snapshot beside its arrays: codes of kinds, sources of files, and the commits with their digest."""
+
+    kinds: dict[str, int]
+    sources: list[str]
+    history: tuple[bytes, CommitIndex] | None
+
+
+_COLUMNS: Final = ("kind_codes", "classes", "serials", "file_numbers", "raw_lengths", "lengths")
+"""The columns of slots that a snapshot has, each an attribute with an underscore before it."""
+_encoder: Final = Encoder()
+_decoder: Final = Decoder(_Values)
 
 
 class Bm25Index(IncrementalIndex):
@@ -138,7 +154,7 @@ class Bm25Index(IncrementalIndex):
         self._remove(HISTORY_ID)
         digest = fragment.row.digest
         if self._history is None or self._history[0] != digest:
-            self._history = digest, CommitIndex(decode_history(fragment.body))
+            self._history = digest, CommitIndex.of(decode_history(fragment.body))
 
     @property
     def commits(self) -> CommitIndex | None:
@@ -199,6 +215,31 @@ class Bm25Index(IncrementalIndex):
         self._serials = array("Q", [row.serial for row in self._rows])
         self._raw_lengths = array("I", [self._raw_lengths[slot] for slot in live_slots])
         self._lengths = array("I", [self._lengths[slot] for slot in live_slots])
+        self._slots = {row.fragment_id: slot for slot, row in enumerate(self._rows)}
+        self._alive = bytearray(b"\1" * len(self._rows))
+
+    def snapshot(self, places: Mapping[str, int]) -> IndexSnapshot:
+        """Return all that the index keeps; it drops its dead slots first."""
+        if len(self._slots) < len(self._rows):
+            self._columns = self._last_ranked = None
+            self._compact()
+        columns: dict[str, array[int]] = {name: getattr(self, f"_{name}") for name in _COLUMNS}
+        arrays = {
+            "places": np.array([places[row.fragment_id] for row in self._rows], dtype=np.int32),
+            **{name: np.array(column) for name, column in columns.items()},
+            **self._postings.arrays(),
+        }
+        return IndexSnapshot(arrays, _encoder.encode(_Values(self._kinds, self._files.sources, self._history)))
+
+    def _restore(self, snapshot: IndexSnapshot, places: RowPlaces) -> None:
+        values = _decoder.decode(snapshot.values)
+        self._kinds, self._history = values.kinds, values.history
+        self._files.restore(values.sources)
+        for name in _COLUMNS:
+            column: array[int] = getattr(self, f"_{name}")
+            column.frombytes(snapshot.arrays[name].tobytes())
+        self._postings.restore(snapshot.arrays)
+        self._rows = [places.rows[place] for place in snapshot.arrays["places"].tolist()]
         self._slots = {row.fragment_id: slot for slot, row in enumerate(self._rows)}
         self._alive = bytearray(b"\1" * len(self._rows))
 

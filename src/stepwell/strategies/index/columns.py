@@ -7,14 +7,16 @@ kinds, so that no query selects it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from stepwell.domain.tiers.source_outline import FILE_KIND
 from stepwell.strategies.index.incremental import SlotIndex
+from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces
 from stepwell.strategies.protocol import ContextRequest, SeenFragment
 
 Ints = NDArray[np.int64]
@@ -24,6 +26,10 @@ S = TypeVar("S", bound=np.generic)
 
 SLOTS_MIN: Final = 1_024
 UNUSED: Final = -1
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(tuple[dict[str, int], int, dict[str, int]])
+"""Of the kinds with their codes, the next code, and the number of fragments of each kind."""
 
 
 class ColumnIndex(SlotIndex):
@@ -76,6 +82,16 @@ class ColumnIndex(SlotIndex):
         if not self._counts[kind]:
             del self._counts[kind], self._kinds[kind]
         self._codes[slot] = UNUSED
+
+    def snapshot(self, places: Mapping[str, int]) -> IndexSnapshot:
+        arrays = {**super().snapshot(places).arrays, "codes": self._codes}
+        return IndexSnapshot(arrays, _encoder.encode((self._kinds, self._next_code, self._counts)))
+
+    def _restore(self, snapshot: IndexSnapshot, places: RowPlaces) -> None:
+        super()._restore(snapshot, places)
+        self._codes = snapshot.arrays["codes"]
+        self._kinds, self._next_code, counts = _decoder.decode(snapshot.values)
+        self._counts = Counter(counts)
 
 
 def with_room_for(column: NDArray[S], slot: int) -> NDArray[S]:

@@ -16,7 +16,7 @@ import importlib.util
 import logging
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +27,7 @@ from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import Outline, is_content
 from stepwell.strategies.index.columns import SLOTS_MIN, ColumnIndex, Floats, with_room_for
+from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces
 from stepwell.strategies.protocol import SeenFragment
 
 if TYPE_CHECKING:
@@ -55,6 +56,11 @@ def load() -> Embed:
     The model comes with its package: nothing is downloaded. Loading takes up to 110 MB and half a second.
     """
     return WordEmbedder(_model()).embed
+
+
+def embed(text: str) -> Vector:
+    """Return the vector of a text. The first call of a process loads the model."""
+    return load()(text)
 
 
 class WordEmbedder:
@@ -136,6 +142,14 @@ class EmbeddingIndex(ColumnIndex):
         super()._fill_slot(slot, fragment)
         self._vectors, self._lengths = with_room_for(self._vectors, slot), with_room_for(self._lengths, slot)
         self._vectors[slot], self._lengths[slot] = vector, _length(vector)
+
+    def snapshot(self, places: Mapping[str, int]) -> IndexSnapshot:
+        kinds = super().snapshot(places)
+        return IndexSnapshot({**kinds.arrays, "vectors": self._vectors, "lengths": self._lengths}, kinds.values)
+
+    def _restore(self, snapshot: IndexSnapshot, places: RowPlaces) -> None:
+        super()._restore(snapshot, places)
+        self._vectors, self._lengths = snapshot.arrays["vectors"], snapshot.arrays["lengths"]
 
 
 def _length(vector: Vector) -> float:

@@ -76,6 +76,11 @@ class FileTable:
         self._numbers = {}
         self.sources = []
 
+    def restore(self, sources: list[str]) -> None:
+        """Take over the files of another table, by number. The table must be empty."""
+        self.sources = sources
+        self._numbers = {source: number for number, source in enumerate(sources) if source}
+
 
 def class_of(row: FragmentRow) -> int:
     """Return the class of a fragment, by its path and kind."""

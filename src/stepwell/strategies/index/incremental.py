@@ -8,11 +8,14 @@ that failed in the middle. The result is the same as that of an index built for 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
+
+import numpy as np
 
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.strategies import progress
+from stepwell.strategies.index.snapshot import NO_PLACE, IndexSnapshot, RowPlaces
 from stepwell.strategies.protocol import Changes, SeenFragment, StrategyView
 
 _PROGRESS_FRAGMENTS: Final = 250  # between two progress reports: some milliseconds
@@ -34,6 +37,11 @@ class IncrementalIndex(ABC):
 
     def __len__(self) -> int:
         return len(self._slots)
+
+    @property
+    def followed(self) -> tuple[str, int] | None:
+        """The epoch and revision of the view that the index has followed; None if an update has failed."""
+        return self._at
 
     @abstractmethod
     def row(self, fragment_id: str) -> FragmentRow | None:
@@ -80,6 +88,19 @@ class IncrementalIndex(ABC):
     @abstractmethod
     def _update(self, stored: Iterable[SeenFragment], removed: Iterable[str], expected: int) -> None:
         """Remove fragments, and add or replace others, of which there are at most `expected`."""
+
+    @abstractmethod
+    def snapshot(self, places: Mapping[str, int]) -> IndexSnapshot:
+        """Return all that the index keeps. `places` has the place of each fragment among the rows of its view."""
+
+    def restore(self, snapshot: IndexSnapshot, places: RowPlaces) -> None:
+        """Take over a snapshot that was made at the revision of these places. The index must be empty."""
+        self._restore(snapshot, places)
+        self._at = places.at
+
+    @abstractmethod
+    def _restore(self, snapshot: IndexSnapshot, places: RowPlaces) -> None:
+        """Take over the rows and the data of a snapshot."""
 
 
 class SlotIndex(IncrementalIndex):
@@ -136,6 +157,17 @@ class SlotIndex(IncrementalIndex):
     def _is_unaffected_by(self, slot: int, row: FragmentRow) -> bool:
         """Return True if the data in a slot are the same for a newer row of the same fragment."""
         return self._rows[slot] == row
+
+    def snapshot(self, places: Mapping[str, int]) -> IndexSnapshot:
+        """Return the places of the slots; subclasses add their data."""
+        slots = [NO_PLACE if row is None else places[row.fragment_id] for row in self._rows]
+        return IndexSnapshot({"places": np.array(slots, dtype=np.int32)}, b"")
+
+    def _restore(self, snapshot: IndexSnapshot, places: RowPlaces) -> None:
+        slots: list[int] = snapshot.arrays["places"].tolist()
+        self._rows = [None if place == NO_PLACE else places.rows[place] for place in slots]
+        self._free_slots = [slot for slot, row in enumerate(self._rows) if row is None]
+        self._slots = {row.fragment_id: slot for slot, row in enumerate(self._rows) if row is not None}
 
     @abstractmethod
     def _fill_slot(self, slot: int, fragment: SeenFragment) -> None:

@@ -12,15 +12,20 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from stepwell import limits
 from stepwell.domain.tiers.commit_history import HISTORY_ID
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import is_content
+from stepwell.strategies.index import embeddings
 from stepwell.strategies.index.bm25 import Bm25Index
+from stepwell.strategies.index.embeddings import EmbeddingIndex
 from stepwell.strategies.index.fields import Weights
 from stepwell.strategies.index.incremental import IncrementalIndex
+from stepwell.strategies.index.proximity import ProximityIndex
+from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces
+from stepwell.strategies.index.timeline import TimelineIndex
 from stepwell.strategies.protocol import StrategyView
 
 I = TypeVar("I", bound=IncrementalIndex)  # noqa: E741 - the usual name of an index
@@ -57,6 +62,16 @@ class IndexCache(Generic[I]):
         index.catch_up(view)
         return index
 
+    def known(self, project: str) -> I | None:
+        """Return the index of a project as it is, or None if there is none yet."""
+        return self._indexes.get(project)
+
+    def restore(self, project: str, snapshot: IndexSnapshot, places: RowPlaces) -> None:
+        """Put the index of a snapshot into the cache."""
+        index = self._build(project)
+        index.restore(snapshot, places)
+        self._indexes[project] = index
+
 
 class Bm25IndexCache:
     """The word indexes of projects: for each project one of its content, and one of its listings of files.
@@ -67,19 +82,51 @@ class Bm25IndexCache:
 
     def __init__(self, weights: Weights | None = None, projects_max: int = limits.INDEXED_PROJECTS_MAX) -> None:
         given = Weights() if weights is None else weights
-        self._content = IndexCache(lambda project: Bm25Index(project, given), projects_max)
+        self.all_content: Final = IndexCache(lambda project: Bm25Index(project, given), projects_max)
         self._listings = IndexCache(lambda project: Bm25Index(project, given, _is_listing), projects_max)
 
     def __len__(self) -> int:
-        return len(self._content) + len(self._listings)
+        return len(self.all_content) + len(self._listings)
 
     def content(self, view: StrategyView, project: str) -> Bm25Index:
         """Return the index of all fragments of a project but its listings of files."""
-        return self._content.get(view, project)
+        return self.all_content.get(view, project)
 
     def listings(self, view: StrategyView, project: str) -> Bm25Index:
         """Return the index of a project's listings of files."""
         return self._listings.get(view, project)
+
+
+class IndexCaches:
+    """One cache for each kind of index. The strategies of one worker share them."""
+
+    def __init__(self) -> None:
+        self.words: Final = Bm25IndexCache()
+        self.neighbours: Final = IndexCache(ProximityIndex)
+        self.timelines: Final = IndexCache(TimelineIndex)
+        self.embeddings: Final = IndexCache(_embedding_index)
+
+    def stored(self) -> dict[str, IndexCache[Any]]:
+        """Return the caches whose indexes can be stored, by name: all but that of the listings of files."""
+        return {
+            "words": self.words.all_content,
+            "neighbours": self.neighbours,
+            "timelines": self.timelines,
+            "embeddings": self.embeddings,
+        }
+
+    def following(self, project: str) -> list[IndexCache[Any]]:
+        """Return the caches whose indexes are worth being kept up to date: that of embeddings only if it has one.
+
+        It takes far longer than the others, and a model that may not be there.
+        """
+        has_embeddings = self.embeddings.known(project) is not None
+        return [self.words.all_content, self.neighbours, self.timelines, *([self.embeddings] if has_embeddings else [])]
+
+
+def _embedding_index(project: str) -> EmbeddingIndex:
+    """Return an empty index. The model is loaded when the first text is embedded."""
+    return EmbeddingIndex(project, embeddings.embed)
 
 
 def _is_listing(row: FragmentRow) -> bool:

@@ -14,9 +14,9 @@ in a dict; everything after that is numpy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct
@@ -288,6 +288,20 @@ class Postings:
             for at in np.flatnonzero(run.terms.take(places, mode="clip") == wanted).tolist():
                 found[at].append(run.at(places[at]))
         return list(map(_concatenated, found))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays of all runs, by the number of the run and the name of the array."""
+        return {
+            f"{number}.{name}": getattr(run, name)
+            for number, run in enumerate(self._runs)
+            for name in Run.__struct_fields__
+        }
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Take over the runs that `arrays` returned; other names are ignored. There must be no runs yet."""
+        while f"{len(self._runs)}.terms" in arrays:
+            number = len(self._runs)
+            self._runs.append(Run(*(arrays[f"{number}.{name}"] for name in Run.__struct_fields__)))
 
     def renumber(self, alive: Mask) -> None:
         """Keep the postings of live slots only, with slots numbered anew in their order."""

@@ -8,11 +8,12 @@ entries only, although it may change what the references of others mean.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import exp2
 from typing import Final, TypeVar
 
 from msgspec import Struct
+from msgspec.msgpack import Decoder, Encoder
 
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import Outline, is_content
@@ -27,6 +28,7 @@ from stepwell.strategies.index.references import (
     slug,
     stems,
 )
+from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces
 from stepwell.strategies.protocol import SeenFragment
 
 HALF_TOKENS: Final = 200
@@ -65,6 +67,21 @@ class Neighbour(Struct, frozen=True, gc=False):
     to: int
     reason: str = ""
     places: int = 0
+
+
+class _Entries(Struct, frozen=True, array_like=True):
+    """The entries of an index, as a snapshot has them: the attributes of `ProximityIndex`, by name."""
+
+    by_source: dict[str, list[Place]]
+    by_stem: dict[str, set[str]]
+    by_name: dict[tuple[str, ...], set[int]]
+    by_reference_word: dict[str, set[int]]
+    linked_count: int
+    content_count: int
+
+
+_encoder: Final = Encoder()
+_decoder: Final = Decoder(_Entries)
 
 
 class ProximityIndex(SlotIndex):
@@ -293,6 +310,24 @@ class ProximityIndex(SlotIndex):
                 _discard(self._by_name, known_as, slot)
         for ref in outline.refs:
             _discard(self._by_reference_word, last_word(ref), slot)
+
+    def snapshot(self, places: Mapping[str, int]) -> IndexSnapshot:
+        entries = _Entries(
+            self._by_source,
+            self._by_stem,
+            self._by_name,
+            self._by_reference_word,
+            self._linked_count,
+            self._content_count,
+        )
+        return IndexSnapshot(super().snapshot(places).arrays, _encoder.encode(entries))
+
+    def _restore(self, snapshot: IndexSnapshot, places: RowPlaces) -> None:
+        super()._restore(snapshot, places)
+        entries = _decoder.decode(snapshot.values)
+        self._by_source, self._by_stem = entries.by_source, entries.by_stem
+        self._by_name, self._by_reference_word = entries.by_name, entries.by_reference_word
+        self._linked_count, self._content_count = entries.linked_count, entries.content_count
 
 
 def _place(row: FragmentRow, slot: int) -> Place:

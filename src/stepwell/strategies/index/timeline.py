@@ -6,6 +6,7 @@ whole arrays.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from stepwell.domain.tiers.model import FragmentRow, Tier
 from stepwell.strategies.index.columns import SLOTS_MIN, UNUSED, ColumnIndex, Ints, with_room_for
+from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces
 from stepwell.strategies.protocol import SeenFragment
 
 TIER_RANKS: Final = {Tier.HOT: 0, Tier.WARM: 1, Tier.COLD: 2}
@@ -99,6 +101,14 @@ class TimelineIndex(ColumnIndex):
         super()._clear_slot(slot)
         self._columns[slot] = UNUSED
         self._written = None
+
+    def snapshot(self, places: Mapping[str, int]) -> IndexSnapshot:
+        kinds = super().snapshot(places)
+        return IndexSnapshot({**kinds.arrays, "columns": self._columns}, kinds.values)
+
+    def _restore(self, snapshot: IndexSnapshot, places: RowPlaces) -> None:
+        super()._restore(snapshot, places)
+        self._columns = snapshot.arrays["columns"]
 
 
 def _row_columns(row: FragmentRow) -> tuple[int, int, int, int, int]:

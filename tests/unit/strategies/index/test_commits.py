@@ -8,7 +8,7 @@ from tests.support.strategy_views import Store, ask, found, ids
 
 def test_scores() -> None:
     """The files of a commit share the score of its message; several commits add up."""
-    index = CommitIndex(
+    index = CommitIndex.of(
         [
             Commit("Fix the budget", ("a.py",)),
             Commit("Keep a budget", ("a.py", "b.py")),
@@ -19,7 +19,7 @@ def test_scores() -> None:
     assert scores["a.py"] > 2 * scores["b.py"] > 0
     assert "c.py" not in scores
     assert index.recency["a.py"] == 1 > index.recency["b.py"] > index.recency["c.py"]
-    assert CommitIndex([]).scores({"budget": 1.0}) == {}
+    assert CommitIndex.of([]).scores({"budget": 1.0}) == {}
 
 
 def project() -> Store:
