@@ -19,7 +19,8 @@ from stepwell.cli.common import progress_bar
 from stepwell.cli.common.addresses import Address, resolve_address
 from stepwell.cli.common.apps import ShellCommand, command_app
 from stepwell.cli.common.completions import complete_projects
-from stepwell.cli.common.output import print_error, print_struct, result_console
+from stepwell.cli.common.console import result_console
+from stepwell.cli.common.output import print_error, print_struct
 from stepwell.cli.common.parameters import JsonFlag, argument, option, whole_number
 from stepwell.cli.common.request_options import Deadline, Strategies
 from stepwell.client.client import connect

@@ -1,7 +1,7 @@
 """`stepwell assemble`: print the best context for a question, within a budget of tokens.
 
-Without `--connect` the command reads the directory first (only files that changed since the last time), starts its own
-manager and workers, asks, and stops them. With `--connect` it asks a running manager.
+Without `--connect` the command answers from an index of the directory, which it keeps in the cache. It first reads the
+files that changed since the last time. With `--connect` it asks a running manager.
 
 Stdout has the context alone, so that it can be piped into a model's prompt. With `--explain` a Markdown table of the
 candidates follows; with `--json` stdout has one object instead. Files that were left out, redacted places, failed
@@ -11,41 +11,41 @@ stderr too.
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import msgspec
 from msgspec import Struct
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
 from stepwell import limits
 from stepwell.assembly.answer import Answer
 from stepwell.assembly.components import named
-from stepwell.assembly.receipt import Receipt
 from stepwell.assembly.stages.pack import NO_ROOM
 from stepwell.cli.common import progress_bar
+from stepwell.cli.common.answer_text import print_answer
 from stepwell.cli.common.apps import ShellCommand, command_app
 from stepwell.cli.common.completions import complete_plans
 from stepwell.cli.common.exit_codes import FAILED
-from stepwell.cli.common.output import error_console, print_error, print_struct, write_result
+from stepwell.cli.common.output import print_error, print_struct
 from stepwell.cli.common.parameters import JsonFlag, argument, flag, option, whole_number
 from stepwell.cli.common.request_options import Deadline, Fill, StopScore, Strategies, stop_score_of
 from stepwell.cli.common.secret_options import (
     IncludeSecrets,
+    LeftOut,
     RedactEntropy,
     report_left_out,
     report_redacted,
     secret_policy,
 )
-from stepwell.cli.common.source import Source, SourceAddress, SourcePath, SourceProject, open_source, source_of
-from stepwell.client.client import Client
-from stepwell.client.workflows.ingest import IngestReport
+from stepwell.cli.common.source import Source, SourceAddress, SourcePath, SourceProject, source_of
+from stepwell.directory_index.cache import cache_directory, delete_unredacted
+from stepwell.directory_index.directory import DirectoryIndex
 from stepwell.domain.tiers.source_outline import FILE_KIND
-from stepwell.errors import InvalidArgument, OutcomeUnknown, RuntimeLost
+from stepwell.errors import InvalidArgument
 from stepwell.ingest.secret_policy import SecretPolicy
-from stepwell.strategies.protocol import ContextRequest
-from stepwell.text import plural
+from stepwell.strategies.protocol import ContextRequest, StrategyView
+
+if TYPE_CHECKING:
+    from stepwell.client.client import Client
 
 app: Final = command_app()
 
@@ -100,8 +100,8 @@ def run(
         bool, flag("--explain", "also print the decision about every candidate, with its reason")
     ] = False,
 ) -> int:
-    """Without --connect it reads the directory first (only files that changed since the last time), and has a manager
-    and workers of its own. With --connect it asks a running manager; a PATH is read into that manager first.
+    """Without --connect it answers from an index of the directory, in the cache; it first reads the files that changed
+    since the last time. With --connect it asks a running manager; a PATH is read into that manager first.
 
     Stdout has the context alone, so that it can be piped. The exit code is 1 if nothing is found that matches and fits,
     or if every strategy failed.
@@ -124,31 +124,47 @@ def run(
     if json:
         print_struct(_json_object(answer, with_receipt=explain))
     else:
-        _print(answer, with_receipt=explain)
+        print_answer(answer, with_receipt=explain)
     report_redacted(answer.redacted)
     _report_failures(answer)
     return 0 if answer.fragments else FAILED
 
 
 def _answer(source: Source, question: _Question) -> Answer:
-    """Return the answer to a question about a source.
+    """Return the answer to a question about a source: of a running manager, or of the index of a directory."""
+    if source.address is not None:
+        from stepwell.client.client import connect  # noqa: PLC0415 - a client is needed here only
 
-    If the command's own manager dies, for instance because the cache is damaged in a way that its checks do not find,
-    the command tries once more without the cache. A running manager is not the command's to replace, so its error is
-    raised.
-    """
-    try:
-        with open_source(source) as client:
-            return _ingest_and_assemble(client, source, question)
-    except (OutcomeUnknown, RuntimeLost) as error:
-        if source.address is not None:
-            raise
-        print_error(f"{error.message}. Trying once more, without the cache")
-        with open_source(source, use_cache=False) as client:
-            return _ingest_and_assemble(client, source, question)
+        with connect(source.address, [source.project]) as client:
+            return _from_manager(client, source, question)
+    return _from_directory(source, question)
 
 
-def _ingest_and_assemble(client: Client, source: Source, question: _Question) -> Answer:
+def _from_directory(source: Source, question: _Question) -> Answer:
+    """Bring the index of a directory up to date, and return its answer."""
+    if question.plan_id is not None:
+        raise InvalidArgument("a plan is kept by a manager: name one with --connect")
+    delete_unredacted(source.root)
+    cache = cache_directory(source.root, source.policy)
+    path = source.path or source.root
+    with DirectoryIndex(path, source.project, source.policy, cache, print_error) as directory:
+        with progress_bar.count_bar() as on_reading:
+            left_out = directory.refresh(on_reading)
+        report_left_out(left_out)
+        _report_skipped(left_out)
+        with progress_bar.strategy_bars() as on_progress:
+            answer = directory.assemble(
+                question.request,
+                strategies=question.strategies,
+                deadline_s=question.deadline_s,
+                stages=question.components,
+                on_progress=on_progress,
+            )
+    _report_unknown_names(directory.view, question.request, answer)
+    return answer
+
+
+def _from_manager(client: Client, source: Source, question: _Question) -> Answer:
     """Bring the project up to date with the source's path, if there is one, and return the answer."""
     if source.path is not None:
         with progress_bar.count_bar() as on_reading:
@@ -169,11 +185,11 @@ def _ingest_and_assemble(client: Client, source: Source, question: _Question) ->
             components=question.components,
             on_progress=on_progress,
         )
-    _report_unknown_names(client, question.request, answer)
+    _report_unknown_names(cast("StrategyView", client.view()), question.request, answer)
     return answer
 
 
-def _report_skipped(report: IngestReport) -> None:
+def _report_skipped(report: LeftOut) -> None:
     """Name a few files that were not read, with the reason, and count the others."""
     for source, reason in [*report.skipped.items()][: limits.SKIPPED_SHOWN_BY_ASSEMBLE]:
         print_error(f"left out {source}: {reason}")
@@ -181,7 +197,7 @@ def _report_skipped(report: IngestReport) -> None:
         print_error(f"left out {report.skipped_count - limits.SKIPPED_SHOWN_BY_ASSEMBLE:,} more")
 
 
-def _report_unknown_names(client: Client, request: ContextRequest, answer: Answer) -> None:
+def _report_unknown_names(view: StrategyView, request: ContextRequest, answer: Answer) -> None:
     """Report kinds, focus paths and projects that match nothing.
 
     Strategies ignore a name that they do not find, so a spelling mistake would only show as a worse answer. The rows
@@ -189,7 +205,6 @@ def _report_unknown_names(client: Client, request: ContextRequest, answer: Answe
     """
     if answer.fragments and not request.kinds and not request.focus:
         return
-    view = client.view()
     rows = [row for project in request.projects for row in view.rows(project) if row.kind != FILE_KIND]
     if not rows:
         print_error(f"nothing is stored in project {request.projects[0]!r}: name another, or a PATH to be read first")
@@ -234,48 +249,3 @@ def _json_object(answer: Answer, *, with_receipt: bool) -> dict[str, object]:
     if not with_receipt:
         del found["receipt"]
     return found
-
-
-def _print(answer: Answer, *, with_receipt: bool) -> None:
-    """Print the context to stdout, and on a terminal the table of strategies to stderr.
-
-    The table is for a person who watches. A script gets the same numbers with `--json`.
-    """
-    write_result(f"{answer.text}\n" if answer.text else "")
-    if with_receipt:
-        write_result(f"\n{_receipt_table(answer.receipt)}\n")
-    console = error_console()
-    if console.is_terminal:
-        console.print(_table(answer))
-
-
-def _table(answer: Answer) -> Table:
-    """Return the table of strategies: how confident each was, its weight, and how many of its candidates were kept."""
-    receipt = f", receipt {answer.receipt_id}" if answer.receipt_id else ""
-    table = Table(
-        title=f"{plural(len(answer.fragments), 'fragment')}, {answer.total_tokens:,} of "
-        f"{plural(answer.budget_tokens, 'token')}{receipt}",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
-    table.add_column("strategy")
-    for heading in ("confidence", "weight", "candidates", "kept", "seconds"):
-        table.add_column(heading, justify="right")
-    for each in answer.strategies:
-        numbers = f"{each.confidence:.2f}", f"{each.weight:.2f}", f"{each.candidates:,}", f"{each.kept:,}"
-        cells = (*numbers, f"{each.seconds:.3f}") if each.failure is None else (each.failure.kind, "", "", "", "")
-        table.add_row(Text(each.strategy), *cells)
-    return table
-
-
-def _receipt_table(receipt: Receipt) -> str:
-    """Return the best candidates, and the decision about each of them, as a Markdown table."""
-    lines = ["| rank | fragment | tokens | score | by strategy | what became of it |", "|---|---|---|---|---|---|"]
-    for rank, entry in enumerate(receipt.entries[: limits.RECEIPT_ENTRIES_SHOWN], 1):
-        votes = ", ".join(f"{vote.strategy} {vote.rank}" for vote in entry.votes) or f"near {entry.near}"
-        name = entry.fragment_id.replace("|", "\\|")
-        outcome = f"{entry.decision}: {entry.reason}".replace("|", "\\|")
-        lines.append(f"| {rank} | {name} | {entry.tokens} | {entry.scores.total:.3f} | {votes} | {outcome} |")
-    if (more := len(receipt.entries) - limits.RECEIPT_ENTRIES_SHOWN) > 0:
-        lines.append(f"\n{more:,} more: --json --explain has all of them")
-    return "\n".join(lines)

@@ -1,7 +1,7 @@
 """`stepwell diff`: explain the difference between two answers of `stepwell assemble`.
 
 It compares the receipts of the answers: which fragments came, went or changed their rank, and whether the files, the
-strategies or the budget were the reason. It starts no workers, because everything is in the receipts. `why` and `diff`
+strategies or the budget were the reason. It starts no process, because everything is in the receipts. `why` and `diff`
 name the directory, the manager and the receipts in the same way.
 """
 
@@ -14,9 +14,9 @@ from stepwell.cli.common.apps import ShellCommand, command_app
 from stepwell.cli.common.error_report import reports_errors
 from stepwell.cli.common.output import print_struct, write_result
 from stepwell.cli.common.parameters import argument, json_flag, option
-from stepwell.cli.common.receipts import latest_receipts
+from stepwell.cli.common.receipts import open_receipts
 from stepwell.cli.common.secret_options import IncludeSecrets, RedactEntropy, secret_policy
-from stepwell.cli.common.source import SourceAddress, SourcePathOption, SourceProject, open_source, source_of
+from stepwell.cli.common.source import SourceAddress, SourcePathOption, SourceProject, source_of
 from stepwell.errors import InvalidArgument
 
 app: Final = command_app()
@@ -52,8 +52,8 @@ def run(
         raise InvalidArgument("give two receipts, or none for those of the last two answers")
     policy = secret_policy(include_secrets=include_secrets, redact_entropy=redact_entropy)
     # `latest_receipts` has the newest first; the difference is read from the older answer to the newer one.
-    with open_source(source_of(path, address, project, policy), workers=0) as client:
-        before, after = (client.receipt(each) for each in given or reversed(latest_receipts(client, _COUNT)))
+    with open_receipts(source_of(path, address, project, policy)) as kept:
+        before, after = (kept.get(each) for each in given or reversed(kept.latest(_COUNT)))
     found = diff(before, after)
     if json:
         print_struct(found)

@@ -18,7 +18,8 @@ from rich.text import Text
 
 from stepwell import limits
 from stepwell.cli.common.apps import ShellCommand, command_app
-from stepwell.cli.common.output import print_error, print_struct, result_console
+from stepwell.cli.common.console import result_console
+from stepwell.cli.common.output import print_error, print_struct
 from stepwell.cli.common.parameters import JsonFlag, flag
 from stepwell.cli.common.state_directory import DataDir
 from stepwell.client.session.tokens import counter

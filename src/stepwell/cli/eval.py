@@ -25,8 +25,9 @@ from rich.text import Text
 from stepwell.assembly.evaluation import EvaluationData, parse
 from stepwell.assembly.localisation import FILES_AT, BugReport, is_localisation, parse_reports
 from stepwell.cli.common.apps import ShellCommand, command_app
+from stepwell.cli.common.console import result_console
 from stepwell.cli.common.localisation_run import LocalisationMeasurement, measure_localisation
-from stepwell.cli.common.output import print_error, print_struct, result_console
+from stepwell.cli.common.output import print_error, print_struct
 from stepwell.cli.common.parameters import JsonFlag, argument, option
 from stepwell.cli.common.recall_run import FUSION, RecallMeasurement, measure_recall, store_documents
 from stepwell.cli.common.worker_options import workers_option

@@ -26,9 +26,9 @@ from stepwell.cli.common.secret_options import IncludeSecrets, RedactEntropy, re
 from stepwell.cli.common.source import SourceProject, source_root
 from stepwell.client.api.views import View
 from stepwell.client.client import Client, connect
-from stepwell.client.workflows.ingest import IngestReport
 from stepwell.errors import StepwellError
 from stepwell.ingest.inventory import project_name
+from stepwell.ingest.report import IngestReport
 from stepwell.ingest.secret_policy import SecretPolicy
 from stepwell.text import plural
 

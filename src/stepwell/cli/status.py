@@ -23,7 +23,8 @@ from rich.text import Text
 
 from stepwell.cli.common.addresses import Address, resolve_address
 from stepwell.cli.common.apps import ShellCommand, command_app
-from stepwell.cli.common.output import print_struct, result_console
+from stepwell.cli.common.console import result_console
+from stepwell.cli.common.output import print_struct
 from stepwell.cli.common.parameters import JsonFlag
 from stepwell.client.client import connect
 from stepwell.domain.replies import StrategiesFound, TierUsage

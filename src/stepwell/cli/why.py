@@ -1,7 +1,7 @@
 """`stepwell why FRAGMENT`: explain why a fragment is in an answer, or why it is not.
 
 The explanation comes from the receipt of the answer: which strategies proposed the fragment, its scores, and the
-decision with its reason. No workers are started. `why` and `diff` name the directory, the manager and the receipts in
+decision with its reason. No process is started. `why` and `diff` name the directory, the manager and the receipts in
 the same way.
 """
 
@@ -18,13 +18,12 @@ from stepwell.cli.common.error_report import reports_errors
 from stepwell.cli.common.json_values import to_json_value
 from stepwell.cli.common.output import print_json, write_result
 from stepwell.cli.common.parameters import argument, json_flag, option
-from stepwell.cli.common.receipts import latest_receipts
+from stepwell.cli.common.receipts import open_receipts
 from stepwell.cli.common.secret_options import IncludeSecrets, RedactEntropy, secret_policy
 from stepwell.cli.common.source import (
     SourceAddress,
     SourcePathOption,
     SourceProject,
-    open_source,
     source_of,
     the_path,
 )
@@ -59,9 +58,9 @@ def run(
     """
     policy = secret_policy(include_secrets=include_secrets, redact_entropy=redact_entropy)
     source = source_of(the_path(path, path_option), address, project, policy)
-    with open_source(source, workers=0) as client:
-        receipt_id = receipt or latest_receipts(client, 1)[0]
-        found = client.receipt(receipt_id)
+    with open_receipts(source) as receipts:
+        receipt_id = receipt or receipts.latest(1)[0]
+        found = receipts.get(receipt_id)
     # A dict keeps the order of the receipt and drops duplicates. A name that matches nothing is explained as such.
     matching = dict.fromkeys(entry.fragment_id for entry in found.entries if _matches(entry, fragment))
     explained = [each for fragment_id in matching or [fragment] for each in outcomes(found, fragment_id)]

@@ -8,14 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import stepwell as sw
-from stepwell.cli.common.embedded import cache_directory
+from stepwell import limits
 from stepwell.cli.main import main
-from tests.support.processes import kill
+from stepwell.directory_index.cache import cache_directory
 
 pytestmark = pytest.mark.usefixtures("processes_unmeasured")
 
@@ -36,6 +35,14 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in SOURCES.items():
         (root / name).write_text(text)
     return root
+
+
+@pytest.fixture
+def large_tree(tree: Path) -> Path:
+    """A directory that is worth an index: reading a few files takes less time than writing one."""
+    for number in range(limits.DIRECTORY_UNSAVED_FILES_MAX):
+        (tree / f"more{number}.txt").write_text("nothing of interest\n")
+    return tree
 
 
 def test_question_about_a_directory(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,7 +91,9 @@ def test_full_disk(tree: Path) -> None:
 
 def test_every_strategy_fails(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["assemble", "water", str(tree), "--strategies", "nobody-has-this"]) == 1
-    assert "nobody-has-this: no worker has offered" in capsys.readouterr().err
+    assert (
+        "nobody-has-this: there is no strategy 'nobody-has-this': there are graph, keyword" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,6 +104,7 @@ def test_every_strategy_fails(tree: Path, capsys: pytest.CaptureFixture[str]) ->
         (["assemble", "q", "{tree}", "--budget", "9" * 30], "at least one token"),
         (["assemble", "q", "{tree}", "--component", "fuse"], "STAGE=NAME"),
         (["assemble", "q", "{tree}", "--component", "fuse=wool"], "there is no fuse 'wool'"),
+        (["assemble", "q", "{tree}", "--plan", "P"], "a plan is kept by a manager: name one with --connect"),
         (["diff", "ONE", "--path", "{tree}"], "give two receipts"),
     ],
 )
@@ -127,7 +137,7 @@ def test_running_manager(runtime: sw.Runtime, tree: Path, capsys: pytest.Capture
     assert capsys.readouterr().out == first
     assert main(["why", "README.md", *connected]) == 0
     assert "is in the answer" in capsys.readouterr().out
-    assert not cache_directory(tree).exists()
+    assert not cache_directory(tree).path.exists()
 
 
 def test_explained(runtime: sw.Runtime, tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,28 +208,51 @@ def test_stop_score(runtime: sw.Runtime, tree: Path, capsys: pytest.CaptureFixtu
 # What is kept.
 
 
-def test_what_is_kept_is_damaged(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_kept_is_damaged(large_tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It is only a cache: it is made anew, and that is said."""
-    assert main(["assemble", "water", str(tree), *QUICK]) == 0
+    assert main(["assemble", "water", str(large_tree), *QUICK]) == 0
     first = capsys.readouterr().out
-    (cache_directory(tree) / "state" / "stepwell.sqlite").write_bytes(b"SQLite format 3\x00 but not really" * 100)
-    assert main(["assemble", "water", str(tree), *QUICK]) == 0
+    cache_directory(large_tree).index.write_bytes(b"not an index" * 100)
+    assert main(["assemble", "water", str(large_tree), *QUICK]) == 0
     told = capsys.readouterr()
     assert told.out == first
     assert "the cache cannot be used, and is built again" in told.err
 
 
-def test_cache_that_others_may_enter(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cache_that_others_may_enter(large_tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The directory is stepwell's own: its mode is corrected, and what is in it is used."""
-    directory = cache_directory(tree)
+    cache = cache_directory(large_tree)
     for _ in range(2):
-        assert main(["assemble", "water", str(tree), *QUICK]) == 0
-        told = capsys.readouterr()
-        assert "cache" not in told.err
-        for path in (directory, directory / "state"):
+        assert main(["assemble", "water", str(large_tree), *QUICK]) == 0
+        assert "cache" not in capsys.readouterr().err
+        for path in (cache.path, cache.receipts):
             assert stat.S_IMODE(path.stat().st_mode) == 0o700
             path.chmod(0o755)
-    assert (directory / "state" / "stepwell.sqlite").exists()
+    assert cache.index.exists()
+
+
+def test_cache_that_is_a_link(tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another place could be another user's: nothing is written there."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    cache = cache_directory(tree)
+    cache.path.parent.mkdir(parents=True)
+    cache.path.symlink_to(elsewhere)
+    assert main(["assemble", "water", str(tree), *QUICK]) == 0
+    told = capsys.readouterr()
+    assert "Water" in told.out
+    assert "nothing is cached for the next time" in told.err
+    assert not cache.index.exists()
+
+
+def test_cache_of_a_data_directory(large_tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An earlier version kept a data directory here, which nothing reads any more: it goes."""
+    state = cache_directory(large_tree).path / "state"
+    state.mkdir(parents=True)
+    (state / "stepwell.sqlite").touch()
+    assert main(["assemble", "water", str(large_tree), *QUICK]) == 0
+    assert not state.exists()
+    capsys.readouterr()
 
 
 def test_nothing_can_be_kept(tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,34 +264,12 @@ def test_nothing_can_be_kept(tree: Path, monkeypatch: pytest.MonkeyPatch, capsys
     assert "nothing is cached for the next time" in told.err
 
 
-def test_what_is_kept_breaks_in_the_middle(
-    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The disk fills up, say, and the manager cannot go on: the answer is given all the same."""
-    ingest = sw.Client.ingest
-    killed: list[int] = []
-
-    def ingest_after_an_accident(client: sw.Client, path: Path, **options: Any) -> sw.types.IngestReport:  # noqa: ANN401
-        if not killed:
-            for file in (cache_directory(tree) / "state").glob("stepwell.sqlite*"):
-                file.write_bytes(b"SQLite format 3\x00 but not really" * 100)
-            killed.append(client.status().pid)
-            kill(killed[0])
-        return ingest(client, path, **options)
-
-    monkeypatch.setattr(sw.Client, "ingest", ingest_after_an_accident)
-    assert main(["assemble", "water", str(tree), *QUICK]) == 0
-    told = capsys.readouterr()
-    assert "Water" in told.out
-    assert "Trying once more, without the cache" in told.err
-
-
-def test_two_at_once(tree: Path) -> None:
+def test_two_at_once(large_tree: Path) -> None:
     """One waits for the other."""
-    directory = cache_directory(tree)
-    directory.mkdir(parents=True)
-    command = [sys.executable, "-m", "stepwell", "assemble", "water", str(tree), *QUICK]
-    descriptor = os.open(directory / "command.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    cache = cache_directory(large_tree)
+    cache.prepare()
+    command = [sys.executable, "-m", "stepwell", "assemble", "water", str(large_tree), *QUICK]
+    descriptor = os.open(cache.path / "command.lock", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:

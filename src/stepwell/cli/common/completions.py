@@ -10,15 +10,17 @@ import re
 import signal
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
 from stepwell import limits
 from stepwell.cli.common.addresses import resolve_address
 from stepwell.cli.common.exit_codes import FAILED
-from stepwell.client.client import Client, connect
 from stepwell.errors import StepwellError
+
+if TYPE_CHECKING:
+    from stepwell.client.client import Client
 
 _HARMLESS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")
 """The values that are offered. The script for zsh evaluates them, and that for bash splits them into words."""
@@ -58,6 +60,8 @@ def complete_strategies(context: typer.Context, incomplete: str) -> list[str]:
 
 def _completed(context: typer.Context, incomplete: str, read: Callable[[Client], Iterable[str]]) -> list[str]:
     """Return the values that the manager has and that begin with a text; none, if it cannot be asked."""
+    from stepwell.client.client import connect  # noqa: PLC0415 - a command that completes nothing needs no client
+
     try:
         with _time_limit(), connect(resolve_address(context.params.get("address"))) as client:
             found = [*read(client)]

@@ -2,8 +2,8 @@
 
 Text that did not come from stepwell itself, such as a file name, a body, or the output of a validation, can contain
 sequences that a terminal interprets. So everything is escaped here on its way to a terminal (`stepwell.terminal`), and
-a command cannot forget it. Colours and the movements of bars are added behind that. Pipes and files get the text as it
-is.
+a command cannot forget it. Colours and the movements of bars are added behind that (`console`). Pipes and files get the
+text as it is.
 """
 
 from __future__ import annotations
@@ -13,49 +13,13 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
 
-from stepwell import limits
 from stepwell.terminal import escape_json, escape_terminal, is_terminal, write
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-
-class SafeConsole(Console):
-    """A rich console whose output is escaped on a terminal, except for the sequences that rich itself makes.
-
-    Texts are never read as markup, because markup can contain the address of a link, which rich does not escape.
-    """
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield the segments of a renderable. All output of a console passes here."""
-        for segment in super().render(renderable, options):
-            is_data = not segment.control and self.is_terminal
-            yield Segment(escape_terminal(segment.text), segment.style) if is_data else segment
-
-    def on_broken_pipe(self) -> None:
-        """Raise, because `command_line` handles a closed pipe; rich would end the process with exit code 1 here."""
-        raise BrokenPipeError
-
-
-def result_console() -> Console:
-    """Return a console for results: coloured on a terminal, plain and unfolded in a file or a pipe.
-
-    In a pipe no line is folded, because a script that searches for a path has to find it on one line.
-    """
-    if is_terminal(sys.stdout):
-        return SafeConsole(highlight=False, markup=False, emoji=False)
-    return SafeConsole(highlight=False, markup=False, emoji=False, soft_wrap=True, width=limits.PIPE_COLUMNS)
-
-
-def error_console() -> Console:
-    """Return a console for tables and bars on stderr, which are for a person who watches."""
-    return SafeConsole(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 def write_result(text: str) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from stepwell import limits
 from stepwell.cli.common.output import print_error
 from stepwell.cli.common.parameters import flag
-from stepwell.client.workflows.ingest import IngestReport
 from stepwell.errors import InvalidArgument
 from stepwell.ingest.secret_policy import SecretPolicy
 from stepwell.text import plural
@@ -35,7 +34,20 @@ def secret_policy(*, include_secrets: bool, redact_entropy: bool) -> SecretPolic
     return SecretPolicy.of(include_secrets=include_secrets, redact_entropy=redact_entropy)
 
 
-def report_left_out(report: IngestReport) -> None:
+class LeftOut(Protocol):
+    """The files that were left out, as both ways to read a directory report them."""
+
+    @property
+    def skipped(self) -> dict[str, str]: ...
+    @property
+    def skipped_count(self) -> int: ...
+    @property
+    def secrets(self) -> dict[str, str]: ...
+    @property
+    def secrets_count(self) -> int: ...
+
+
+def report_left_out(report: LeftOut) -> None:
     """Say how many secret files were left out, name a few, and say how to include them."""
     if report.secrets_count:
         named = (f"{source} ({kind})" for source, kind in report.secrets.items())

@@ -1,13 +1,12 @@
-"""The source of a command's fragments: a path with a manager of its own, or a project of a running manager.
+"""The source of a command's fragments: a path with an index in the cache, or a project of a running manager.
 
-`assemble`, `why` and `diff` share these options. Without `--connect` the command starts its own manager with a cache of
-the path (`embedded`). With `--connect` it asks the running one; a PATH is then read into that manager first.
+`assemble`, `why` and `diff` share these options. Without `--connect` the command uses the index of the path
+(`stepwell.directory_index`), and no manager. With `--connect` it asks the running one; a PATH is then read into that
+manager first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -15,9 +14,7 @@ from msgspec import Struct
 
 from stepwell.cli.common.addresses import address_option, resolve_address
 from stepwell.cli.common.completions import complete_projects
-from stepwell.cli.common.embedded import cache_directory, delete_unredacted, embedded_client
 from stepwell.cli.common.parameters import argument, option
-from stepwell.client.client import Client, connect
 from stepwell.errors import InvalidArgument
 from stepwell.ingest.inventory import project_name
 from stepwell.ingest.secret_policy import SecretPolicy
@@ -28,7 +25,7 @@ SourcePath = Annotated[str | None, argument("PATH", _PATH_ABOUT)]
 SourcePathOption = Annotated[str | None, option("--path", metavar="PATH", about=_PATH_ABOUT)]
 SourceAddress = Annotated[
     str | None,
-    address_option("path of a running manager's socket (default: a manager of its own, with a cache of the directory)"),
+    address_option("path of a running manager's socket (default: none, but an index of the directory in the cache)"),
 ]
 SourceProject = Annotated[
     str | None,
@@ -57,8 +54,8 @@ class Source(Struct, frozen=True):
 
     `path` is read before the command works; None if only a project of a running manager was named. `root` is the key of
     the cache: for a single file it is the file, so that a cache of the file is not taken for one of its directory.
-    `address` is the running manager's, or None for a manager of the command's own. `policy` is a part of the key of the
-    cache, so that a cache that may have secrets is used only by commands that ask for them.
+    `address` is the running manager's, or None for the index of the path. `policy` is a part of the key of the cache,
+    so that a cache that may have secrets is used only by commands that ask for them.
     """
 
     project: str
@@ -85,19 +82,3 @@ def source_of(path: str | None, address: str | None, project: str | None, policy
     name = project or project_name(source_root(read or Path()))
     manager = None if address is None else resolve_address(address)
     return Source(name, read, (read or Path()).resolve(), manager, policy)
-
-
-@contextmanager
-def open_source(source: Source, *, workers: int | None = None, use_cache: bool = True) -> Generator[Client]:
-    """Yield a client that sees the source's project only.
-
-    `use_cache` applies to a manager of the command's own. A running manager is never started or stopped here.
-    """
-    if source.address is not None:
-        with connect(source.address, [source.project]) as client:
-            yield client
-        return
-    delete_unredacted(source.root)
-    directory = cache_directory(source.root, source.policy) if use_cache else None
-    with embedded_client(directory, source.project, workers=workers) as client:
-        yield client

@@ -17,9 +17,10 @@ from stepwell import limits
 from stepwell.cli.common.addresses import Address, resolve_address
 from stepwell.cli.common.apps import ShellCommand, command_app
 from stepwell.cli.common.completions import complete_plans
+from stepwell.cli.common.console import result_console
 from stepwell.cli.common.error_report import EXIT_CODES, reports_errors
 from stepwell.cli.common.json_values import to_json_value
-from stepwell.cli.common.output import print_error, print_json, result_console
+from stepwell.cli.common.output import print_error, print_json
 from stepwell.cli.common.parameters import choice, flag, json_flag, option
 from stepwell.cli.plan.common.format import position_text
 from stepwell.cli.plan.common.plan_id import find_plan

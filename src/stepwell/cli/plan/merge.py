@@ -13,10 +13,11 @@ from typing import Annotated, Final
 
 from stepwell.cli.common.addresses import Address, resolve_address
 from stepwell.cli.common.apps import ShellCommand, command_app
+from stepwell.cli.common.console import error_console
 from stepwell.cli.common.error_report import EXIT_CODES, reports_errors
 from stepwell.cli.common.exit_codes import CONFLICTING
 from stepwell.cli.common.json_values import to_json_value
-from stepwell.cli.common.output import error_console, print_error, print_json, print_result
+from stepwell.cli.common.output import print_error, print_json, print_result
 from stepwell.cli.common.parameters import json_flag
 from stepwell.cli.plan.common.conflict_choice import (
     Accept,

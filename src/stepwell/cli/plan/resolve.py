@@ -17,16 +17,10 @@ from msgspec.structs import asdict
 
 from stepwell.cli.common.addresses import Address, resolve_address
 from stepwell.cli.common.apps import ShellCommand, command_app
+from stepwell.cli.common.console import result_console
 from stepwell.cli.common.error_report import EXIT_CODES, reports_errors
 from stepwell.cli.common.json_values import to_json_value
-from stepwell.cli.common.output import (
-    print_detail,
-    print_error,
-    print_json,
-    print_result,
-    result_console,
-    write_result,
-)
+from stepwell.cli.common.output import print_detail, print_error, print_json, print_result, write_result
 from stepwell.cli.common.parameters import argument, json_flag, option
 from stepwell.cli.plan.common.conflict_choice import (
     Accept,

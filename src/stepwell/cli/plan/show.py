@@ -21,9 +21,10 @@ from rich.text import Text
 from stepwell import limits
 from stepwell.cli.common.addresses import Address, resolve_address
 from stepwell.cli.common.apps import ShellCommand, command_app
+from stepwell.cli.common.console import result_console
 from stepwell.cli.common.error_report import EXIT_CODES, reports_errors
 from stepwell.cli.common.json_values import to_json_value
-from stepwell.cli.common.output import print_json, result_console
+from stepwell.cli.common.output import print_json
 from stepwell.cli.common.parameters import json_flag
 from stepwell.cli.plan.apply import output_tail
 from stepwell.cli.plan.common.children import ChildNode, child_nodes, render_tree

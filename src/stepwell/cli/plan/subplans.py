@@ -12,9 +12,10 @@ from typing import Annotated, Final
 
 from stepwell.cli.common.addresses import Address, resolve_address
 from stepwell.cli.common.apps import ShellCommand, command_app
+from stepwell.cli.common.console import result_console
 from stepwell.cli.common.error_report import EXIT_CODES, reports_errors
 from stepwell.cli.common.json_values import to_json_value
-from stepwell.cli.common.output import print_error, print_json, result_console
+from stepwell.cli.common.output import print_error, print_json
 from stepwell.cli.common.parameters import json_flag
 from stepwell.cli.plan.common.children import ChildNode, child_nodes, render_tree
 from stepwell.cli.plan.common.format import local_time
