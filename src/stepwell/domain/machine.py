@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from stepwell import limits
 from stepwell.domain.changesets import rules as changeset_rules
@@ -75,7 +75,7 @@ class Outcome(Struct, frozen=True, gc=False):
     reply: AnyReply
     revision: int
     changes: tuple[AnyChange, ...] = ()
-    bodies: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+    bodies: dict[bytes, bytes] = {}
 
 
 def decide(state: State, command: Command[Reply], origin: Origin) -> Verdict:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import starmap
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from stepwell import limits
@@ -43,10 +43,10 @@ class StoreRun(Struct):
     in the same step, in order. A row with the body that its fragment had before brings no new body.
     """
 
-    rows: list[FragmentRow] = field(default_factory=list[FragmentRow])
-    bodies: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
-    replaced: dict[int, FragmentRow] = field(default_factory=dict[int, FragmentRow])
-    demotions: dict[int, list[Demotion]] = field(default_factory=dict[int, list[Demotion]])
+    rows: list[FragmentRow] = []
+    bodies: dict[bytes, bytes] = {}
+    replaced: dict[int, FragmentRow] = {}
+    demotions: dict[int, list[Demotion]] = {}
 
     def changes(self, row: FragmentRow) -> tuple[RowChanged[FragmentRow], ...]:
         """Return all changes of the step that stores a row."""
