@@ -93,7 +93,7 @@ class FragmentIndex:
         self._unfilled: dict[str, int] = {}
         self._moved: dict[str, int] = {}
         self._listed_to: str | None = None  # the last project that was put there after the opening; None: all were
-        self._retired: list[MemorySegment] = []
+        self.retired: list[MemorySegment] = []  # were replaced, and are open until `close_retired`
         self._renew_at_ns = 0
         self._asked = 0  # reads of this turn that found nothing in the index
         self._open_at_ns = 0  # after there was no memory for it
@@ -117,7 +117,7 @@ class FragmentIndex:
     @property
     def bytes_taken(self) -> int:
         """The bytes of memory that the index takes."""
-        return sum(segment.allocated for segment in (*self.segments, *self._retired))
+        return sum(segment.allocated for segment in (*self.segments, *self.retired))
 
     # What happened in the turn.
 
@@ -241,10 +241,10 @@ class FragmentIndex:
 
     def close_retired(self) -> list[tuple[int, int]]:
         """Close the segments that were replaced, and return their numbers and sizes."""
-        gone = [(segment.number, segment.size) for segment in self._retired]
-        for segment in self._retired:
+        gone = [(segment.number, segment.size) for segment in self.retired]
+        for segment in self.retired:
             segment.close()
-        self._retired.clear()
+        self.retired.clear()
         return gone
 
     def close(self) -> None:
@@ -440,6 +440,6 @@ class FragmentIndex:
         assert self._cells is not None
         assert self._successor is not None
         self._cells.release()
-        self._retired.append(self._cells.segment)
+        self.retired.append(self._cells.segment)
         self._cells, self._successor = self._successor, None
         words[CELLS] = self._cells.segment.number
