@@ -139,8 +139,9 @@ class FragmentIndex:
         for row in rows:
             if row.fragment_id in places:
                 self._changed[row.project, row.fragment_id] = None
-        for before, _ in chain.from_iterable(run.demotions.values()):
-            self._note_changed(before)
+        if run.demotions:
+            for before, _ in chain.from_iterable(run.demotions.values()):
+                self._note_changed(before)
 
     def _note_changed(self, row: FragmentRow) -> None:
         if row.fragment_id in self._places.get(row.project, _NO_SLOTS):
