@@ -199,14 +199,14 @@ class FragmentIndex:
             self._advance(min(self._asked * limits.INDEX_ROWS_PER_READ, limits.INDEX_ROWS_PER_TURN_MAX))
             self._asked = 0
         words = slots.words
-        if self._changed or self._is_copied:
+        if self._changed or (self._successor is not None and self._is_copied):
             prepared = [(key, self._prepared(key)) for key in self._changed]
             self._changed.clear()
             sequence = words[SEQUENCE]
             words[SEQUENCE] = sequence + 1  # an exception below leaves it odd: no client reads what is half written
             for key, record in prepared:
                 self._enter(slots, key, record)
-            if self._is_copied:
+            if self._successor is not None and self._is_copied:
                 self._exchange_cells(words)
             words[SEQUENCE] = sequence + 2
         words[NOW_MS] = now_ms
@@ -285,7 +285,8 @@ class FragmentIndex:
 
     def _prepared(self, key: Key) -> tuple[FragmentEntry, Handle, bytes] | None:
         """Return a fragment, the place of its body and its record, or None if it cannot be in the index."""
-        entry = self._fragments.find(*key)
+        project, fragment_id = key
+        entry = self._fragments.find(project, fragment_id)
         if entry is None or (row := entry.row).tier is not HOT:
             return None
         handle = self._bodies.handles[row.digest]
@@ -320,22 +321,24 @@ class FragmentIndex:
         slot = slots.allocate()
         if slot is None:
             return None
-        hashed = hash_of(self.key, *key)
+        project, fragment_id = key
+        hashed = hash_of(self.key, project, fragment_id)
         if not self._cells.add(hashed, slot):
             slots.free(slot)
             self._grow()
             return None
         if self._cells.is_crowded:
             self._grow()
-        is_copied = self._is_copied
-        while len(self._hashes) <= slot:
-            self._hashes.append(0)
-        self._hashes[slot] = hashed
+        successor, is_copied = self._successor, self._successor is not None and self._is_copied
+        hashes = self._hashes
+        while len(hashes) <= slot:
+            hashes.append(0)
+        hashes[slot] = hashed
         if is_copied:  # the larger table has all other slots: it keeps up, or it would never be used while clients ask
-            self._copied = len(self._hashes)
-        if self._successor is not None and slot < self._copied:
-            self._successor.add(hashed, slot)
-        self._places.setdefault(key[0], {})[key[1]] = slot
+            self._copied = len(hashes)
+        if successor is not None and slot < self._copied:
+            successor.add(hashed, slot)
+        self._places.setdefault(project, {})[fragment_id] = slot
         return slot
 
     def _remove(self, slots: IndexSlots, key: Key, slot: int) -> None:
