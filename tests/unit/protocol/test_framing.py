@@ -25,7 +25,10 @@ def drained(framer: Framer) -> list[bytes]:
 
 @given(st.lists(st.binary(max_size=300), max_size=8), st.data())
 def test_frames_come_out_whole_however_they_are_split(payloads: list[bytes], data: st.DataObject) -> None:
-    """Any split of the stream gives the same frames, in order, none early and none late."""
+    """Any split of the stream gives the same frames, in order, none early and none late.
+
+    The buffer is empty if and only if nothing is left.
+    """
     stream = b"".join(map(framed, payloads))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=20)))
     framer = Framer()
@@ -34,9 +37,10 @@ def test_frames_come_out_whole_however_they_are_split(payloads: list[bytes], dat
         framer.feed(stream[start:end])
         if data.draw(st.booleans()):
             found += drained(framer)
+        assert bool(framer.buffer) == (framer.pending > 0)
     found += drained(framer)
     assert found == payloads
-    assert framer.pending == 0
+    assert (framer.pending, bool(framer.buffer)) == (0, False)
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.data())
