@@ -16,6 +16,7 @@ from stepwell.domain.commands import Command
 from stepwell.domain.machine import Outcome
 from stepwell.domain.replies import FragmentPlaced, Reply
 from stepwell.domain.state import State
+from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.commands import (
     DeleteFragment,
     DemoteFragment,
@@ -210,6 +211,9 @@ def test_replacements_are_simple() -> None:
     assert [row.fragment_id for row in run.rows] == ["b", "new", "a", "c"]
     assert [run.replaced[row.revision].fragment_id for row in run.rows if row.revision in run.replaced] == [*"bac"]
     assert [*run.bodies.values()] == [b"B", b"n", b"C"]
+    assert [row.fragment_id for row in run.released] == [*"bc"], "a keeps its body"
+    assert digest_of(b"a") in state.bodies
+    assert digest_of(b"b") not in state.bodies
     assert [entry.row.fragment_id for entry in state.fragments.oldest(Tier.HOT)] == ["b", "new", "a", "c"]
     assert state.bodies.bytes == 4
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from stepwell import limits
 from stepwell.domain.changesets import rules as changeset_rules
@@ -41,7 +41,7 @@ from stepwell.domain.tiers import rules as tier_rules
 from stepwell.domain.tiers.body_refs import BodyTable
 from stepwell.domain.tiers.commands import GetFragment
 from stepwell.domain.tiers.fast_path import StoreRun
-from stepwell.domain.tiers.model import HOT, FragmentRow
+from stepwell.domain.tiers.model import HOT
 from stepwell.domain.tiers.table import FragmentEntry
 from stepwell.domain.verdict import DECIDERS, AnyChange, Origin, Verdict
 from stepwell.errors import ManagerFault, Refused, ResourceExhausted, StepTooLarge, TransactionAborted
@@ -75,7 +75,7 @@ class Outcome(Struct, frozen=True, gc=False):
     reply: AnyReply
     revision: int
     changes: tuple[AnyChange, ...] = ()
-    bodies: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+    bodies: dict[bytes, bytes] = {}
 
 
 def decide(state: State, command: Command[Reply], origin: Origin) -> Verdict:
@@ -196,19 +196,13 @@ def apply_store_run(state: State, commands: Sequence[object], origin: Origin, ro
     if rows := run.rows:
         state.revision = rows[-1].revision
         state.fragments.add(rows, run.demotions)
-        state.bodies.add(rows if not run.replaced else [row for row in rows if row.digest in run.bodies])
-        for before, after in chain.from_iterable(run.demotions.values()):
-            state.bodies.move(before.digest, before.tier, after.tier)
-        if run.replaced:
-            state.bodies.drop(_rows_of_dropped_bodies(run))
+        state.bodies.add(rows if len(run.bodies) == len(rows) else [row for row in rows if row.digest in run.bodies])
+        if run.demotions:
+            for before, after in chain.from_iterable(run.demotions.values()):
+                state.bodies.move(before.digest, before.tier, after.tier)
+        if run.released:
+            state.bodies.drop(run.released)
     return run
-
-
-def _rows_of_dropped_bodies(run: StoreRun) -> list[FragmentRow]:
-    """Return the rows that a run has replaced, but for those whose body the new row has, too."""
-    replaced = run.replaced
-    pairs = [(before, row) for row in run.rows if (before := replaced.get(row.revision)) is not None]
-    return [before for before, row in pairs if before.digest != row.digest]
 
 
 def count_reads(state: State, reads: Sequence[tuple[str, str, int]], origin: Origin) -> list[FragmentEntry]:

@@ -76,10 +76,13 @@ class SortedTable(Table[NamedT], Generic[NamedT]):
 
     def swap(self, before: NamedT | None, after: NamedT | None) -> None:
         """Replace `before` by `after`, which has the same key. Only an insertion or a deletion changes the order."""
-        super().swap(before, after)
-        if before is None and after is not None:
+        if before is not None and after is not None:
+            self.rows[after.key] = after
+        elif after is not None:
+            self.rows[after.key] = after
             self.order.add(after.key)
-        elif before is not None and after is None:
+        elif before is not None:
+            del self.rows[before.key]
             self.order.remove(before.key)
 
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-import msgspec
 from msgspec import Struct
 
 from stepwell.domain.commands import Command
@@ -53,7 +52,7 @@ class Verdict(Struct, frozen=True, gc=False):
     reply: AnyReply
     changes: tuple[AnyChange, ...] = ()
     accessed: tuple[str, str] | None = None
-    bodies: dict[bytes, bytes] = msgspec.field(default_factory=dict[bytes, bytes])
+    bodies: dict[bytes, bytes] = {}
 
 
 class Origin(Struct, frozen=True):

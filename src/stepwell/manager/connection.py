@@ -21,6 +21,7 @@ from stepwell.transport.peer import Peer
 
 READ: Final = select.EPOLLIN
 WRITE: Final = select.EPOLLOUT
+HANGUP: Final = select.EPOLLHUP | select.EPOLLERR
 
 
 class ClientConnection:

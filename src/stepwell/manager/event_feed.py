@@ -101,7 +101,8 @@ class EventFeed:
                 changes = run.changes(row)
                 self._steps.append(_Step(row.revision, row.placed_at_ms, len(changes), changes))
                 self._size += len(changes)
-        self._trim()
+        if self._size > limits.EVENTS_BUFFERED:
+            self._trim()
 
     def publish(self, events: Sequence[AnyEvent]) -> None:
         """Add committed events, of one or more revisions."""

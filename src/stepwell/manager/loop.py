@@ -20,7 +20,6 @@ the state, closes the one connection that caused it. A defect while the state ch
 
 from __future__ import annotations
 
-import select
 import time
 from collections.abc import Collection, Mapping
 from typing import assert_never
@@ -28,7 +27,7 @@ from typing import assert_never
 from stepwell import limits
 from stepwell.errors import Busy, ProtocolError, StepwellError
 from stepwell.manager.acceptor import Acceptor
-from stepwell.manager.connection import READ, WRITE, ClientConnection
+from stepwell.manager.connection import HANGUP, READ, WRITE, ClientConnection
 from stepwell.manager.deferred import DeferredRequests
 from stepwell.manager.farewell import defect_error
 from stepwell.manager.handshake import Handshake
@@ -239,12 +238,13 @@ class Loop:
         """Handle one ready descriptor: a connection, the listener, a stop signal or the death of a client's process."""
         connection = self._connections.get(fd)
         if connection is not None:
+            peer = connection.peer
+            if connection.deferred is not None:
+                if events & HANGUP:
+                    peer.is_open = False
             # A connection with unserved frames is not read further, so that its receive buffer stays bounded.
-            waits = fd in self._backlog or connection.deferred is not None or connection.peer.is_full
-            if connection.deferred is not None and events & (select.EPOLLHUP | select.EPOLLERR):
-                connection.peer.is_open = False
-            if events & ~WRITE and self._drain_until_s is None and not waits:
-                connection.peer.read(self._receive_buffer, self._now_s)
+            elif events != WRITE and fd not in self._backlog and not peer.is_full and self._drain_until_s is None:
+                peer.read(self._receive_buffer, self._now_s)
             self._backlog[fd] = connection
         elif fd == self._listener.fileno():
             if self._drain_until_s is None:

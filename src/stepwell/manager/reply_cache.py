@@ -112,10 +112,10 @@ class ReplyCache:
         The response is encoded once: the same frame is remembered, stored and sent. It is stored only if the revision
         moved, because a request without effect may be executed again after a crash.
         """
-        frame = _framed(response)
-        if frame is None:  # too large for a frame, but the commands have taken effect
-            frame = _framed(self._requests.with_unknown_outcomes(response))
-            assert frame is not None
+        try:
+            frame = encoded_frame(response)
+        except InvalidArgument:  # too large for a frame, but the commands have taken effect
+            frame = encoded_frame(self._requests.with_unknown_outcomes(response))
         session.remember(response.request_id, frame)
         if is_stored:
             self._journal.record_reply(session.session_id, response.request_id, frame)
@@ -161,11 +161,3 @@ def _only_reads(commands: Sequence[Asked]) -> bool:
     if len(commands) == 1:  # the usual case: building a generator would take longer than the command
         return isinstance(commands[0], Read)
     return all(isinstance(command, Read) for command in commands)
-
-
-def _framed(response: Response) -> bytes | None:
-    """Return a response as an encoded frame, or None if it is too large for one."""
-    try:
-        return encoded_frame(response)
-    except InvalidArgument:
-        return None

@@ -119,7 +119,8 @@ class SessionRecord:
         """Remember a reply until it has reached its caller, or newer replies need its room."""
         self.replies[request_id] = frame
         self.remembered_bytes += len(frame)
-        self._forget_oldest()
+        if len(self.replies) > 1 or self.unfinished:
+            self._forget_oldest()
 
     def suspend(self, request_id: int, partial: PartialReply) -> None:
         """Remember the results so far of a batch until its client sends it again."""
@@ -144,8 +145,9 @@ class SessionRecord:
     def _forget_below(self, answered: int) -> None:
         self.answered = answered
         replies = self.replies
-        for request_id in [each for each in replies if each < answered]:
-            self.remembered_bytes -= len(replies.pop(request_id))
+        for request_id in [*replies]:
+            if request_id < answered:
+                self.remembered_bytes -= len(replies.pop(request_id))
         if self.unfinished:
             for request_id in [each for each in self.unfinished if each < answered]:
                 self.resume(request_id)

@@ -213,5 +213,6 @@ class SegmentSharing:
 
     def close_retired(self) -> None:
         """Close the segments that went out of use in this turn, and count them for as long as clients hold them."""
-        if gone := [*self._bodies.close_retired(), *self._index.close_retired()]:
-            self.holders.retire(gone)
+        bodies, index = self._bodies, self._index
+        if bodies.arena.retired or bodies.files.retired or index.retired:
+            self.holders.retire([*bodies.close_retired(), *index.close_retired()])

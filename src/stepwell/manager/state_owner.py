@@ -232,10 +232,11 @@ class StateOwner:
         if run.rows:
             self.journal.record_stores(run)
             self._bodies.add_all(run.bodies)
-            for demoted, _ in chain.from_iterable(run.demotions.values()):
-                self._bodies.recheck(demoted.digest)
-            for replaced in run.replaced.values():
-                self._bodies.recheck(replaced.digest)
+            if run.demotions:
+                for demoted, _ in chain.from_iterable(run.demotions.values()):
+                    self._bodies.recheck(demoted.digest)
+            for released in run.released:
+                self._bodies.recheck(released.digest)
             if self._index:
                 self._index.note_stores(run)
             if self._catalogues:

@@ -23,8 +23,9 @@ other machines there is no index.
 
 from __future__ import annotations
 
-import hashlib
 import platform
+import struct
+from hashlib import blake2b
 from typing import Final
 
 from msgspec import Struct
@@ -63,6 +64,8 @@ CELL_BYTES: Final = CELL_WORDS * WORD_BYTES
 KEY_BYTES: Final = 16
 """The length of the random key of the hash, so that no choice of names has one place in every manager."""
 
+_FIRST_WORD: Final = struct.Struct("<Q").unpack_from
+
 
 class IndexRecord(Struct, frozen=True, array_like=True, gc=False):
     """A hot fragment in the index: its row, and the place of its raw body."""
@@ -86,7 +89,8 @@ def hash_of(key: bytes, project: str, fragment_id: str) -> int:
     The key is a prefix of what is hashed: BLAKE2 has no length extension, and its own keys take four times as long.
     """
     name = f"{project}\0{fragment_id}".encode()
-    return int.from_bytes(hashlib.blake2b(key + name).digest()[:WORD_BYTES], "little")
+    word: int = _FIRST_WORD(blake2b(key + name).digest())[0]
+    return word
 
 
 def place_of(hashed: int, mask: int) -> int:

@@ -26,21 +26,23 @@ class Framer:
 
     One connection owns one framer; it is not thread-safe. Raw bytes of uploads can come between frames: `read_into`
     takes them out of the stream. `frame_bytes_max` is small until the peer has said `Hello`.
+
+    `buffer` is for others to see whether it is empty: only then everything that arrived was returned.
     """
 
-    __slots__ = ("_buffer", "_start", "frame_bytes_max")
+    __slots__ = ("_start", "buffer", "frame_bytes_max")
 
     def __init__(self, frame_bytes_max: int = limits.FRAME_BYTES_MAX) -> None:
-        self._buffer = bytearray()
+        self.buffer = bytearray()
         self._start = 0
         self.frame_bytes_max = frame_bytes_max
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Add bytes that arrived."""
         if self._start:
-            del self._buffer[: self._start]
+            del self.buffer[: self._start]
             self._start = 0
-        self._buffer += data
+        self.buffer += data
 
     def take_frame(self, arrived: memoryview) -> memoryview | bytearray | None:
         """Add bytes that arrived, and return the next payload, or None: `feed` and `next_frame` in one step.
@@ -48,7 +50,7 @@ class Framer:
         A frame that arrives alone and complete, which is the usual case, is not copied: its payload is a part of
         `arrived`.
         """
-        if not self._buffer:
+        if not self.buffer:
             size = len(arrived) - _HEADER_BYTES
             if 0 <= size <= self.frame_bytes_max and _UNPACK(arrived)[0] == size:
                 return arrived[_HEADER_BYTES:]
@@ -60,7 +62,7 @@ class Framer:
 
         Raises `ProtocolError` if a frame announces a length out of bounds; the connection is unusable then.
         """
-        buffer, start = self._buffer, self._start
+        buffer, start = self.buffer, self._start
         arrived = len(buffer) - start - _HEADER_BYTES
         if arrived < 0:
             return None
@@ -70,7 +72,7 @@ class Framer:
         if arrived < length:
             return None
         if not start and arrived == length:  # the usual case, one frame and nothing else: it is not copied
-            self._buffer = bytearray()
+            self.buffer = bytearray()
             del buffer[:_HEADER_BYTES]
             return buffer
         body = start + _HEADER_BYTES
@@ -82,7 +84,7 @@ class Framer:
         """Move bytes that belong to no frame into `target`, and return how many: as many as arrived and as fit."""
         size = min(self.pending, len(target))
         end = self._start + size
-        with memoryview(self._buffer) as buffer, buffer[self._start : end] as taken:
+        with memoryview(self.buffer) as buffer, buffer[self._start : end] as taken:
             target[:size] = taken
         self._skip_to(end)
         return size
@@ -90,11 +92,11 @@ class Framer:
     def _skip_to(self, end: int) -> None:
         """Drop the bytes before `end`."""
         self._start = end
-        if end == len(self._buffer):  # so that an idle peer does not hold the memory of its largest frame
-            self._buffer.clear()
+        if end == len(self.buffer):  # so that an idle peer does not hold the memory of its largest frame
+            self.buffer.clear()
             self._start = 0
 
     @property
     def pending(self) -> int:
         """The number of bytes that arrived and were not returned yet."""
-        return len(self._buffer) - self._start
+        return len(self.buffer) - self._start

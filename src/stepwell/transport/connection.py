@@ -140,10 +140,11 @@ class Connection(FrameSocket):
             self._on_out_of_band(self, message)
 
     def _next_message(self) -> ManagerMessage:
-        frame: bytearray | memoryview | None = self._framer.next_frame()
+        framer = self._framer
+        frame: bytearray | memoryview | None = framer.next_frame() if framer.buffer else None
         while frame is None:
             self._spin.poll_briefly(self._readable.poll)  # a poll that finds nothing costs less than a receive
-            frame = self._framer.take_frame(self._arrived[: self._wait_for_bytes()])
+            frame = framer.take_frame(self._arrived[: self._wait_for_bytes()])
         return decode_from_manager(frame)
 
     def receive_within(self, timeout_s: float | None, wake: int) -> ManagerMessage | None:

@@ -87,7 +87,7 @@ class Peer:
         if self.sink is not None:
             self._read_upload(self.sink, now_s)
         elif size := self._receive(arrived, now_s):
-            if not self._framer.pending:
+            if not self._framer.buffer:
                 self._frame_since_s = now_s
             try:
                 self._framer.feed(arrived[:size])
@@ -135,7 +135,7 @@ class Peer:
         assert self.sink is None, "one upload at a time"
         self.sink = sink
         self._upload_since_s = self._uploaded_at_s = self._frame_since_s = now_s
-        while self._framer.pending:
+        while self._framer.buffer:
             with sink.room as room:
                 size = self._framer.read_into(room)
             if not size:
@@ -152,7 +152,7 @@ class Peer:
     @property
     def has_more(self) -> bool:
         """True if bytes have arrived that were not returned as a frame yet."""
-        return self._framer.pending > 0
+        return bool(self._framer.buffer)
 
     def next_frame(self) -> bytearray | None:
         """Return the next complete frame, or None. A full outbox also gives None, so that the client reads first.
@@ -216,7 +216,7 @@ class Peer:
                 self._released = len(self.outbox)
                 if self.is_full:  # the client could not finish its frame or upload meanwhile
                     self.restart_clocks(now_s)
-                self.is_full = len(self.outbox) > limits.OUTBOX_BYTES_MAX or self._has_many_descriptors
+                    self.is_full = len(self.outbox) > limits.OUTBOX_BYTES_MAX or self._has_many_descriptors
                 self.progressed_at_s = now_s
             if not self._attached:
                 return
@@ -282,7 +282,7 @@ class Peer:
         if self.sink is not None:
             is_late = now_s - self._upload_since_s > limits.UPLOAD_SECONDS_MAX
             return is_late or now_s - self._uploaded_at_s > limits.STALL_SECONDS_MAX
-        return self._framer.pending > 0 and now_s - self._frame_since_s > limits.FRAME_SECONDS_MAX
+        return bool(self._framer.buffer) and now_s - self._frame_since_s > limits.FRAME_SECONDS_MAX
 
     def close(self) -> None:
         """Close the socket and the duplicates of all descriptors that were not sent."""

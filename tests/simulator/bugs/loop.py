@@ -72,7 +72,7 @@ def framer_loses_header() -> AbstractContextManager[None]:
 
     def feed_anew(self: Framer, data: bytes | bytearray | memoryview) -> None:
         if 0 < self.pending < HEADER.size:
-            self._skip_to(len(self._buffer))
+            self._skip_to(len(self.buffer))
         feed(self, data)
 
     return patched((Framer, "feed", feed_anew))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from stepwell import limits
-from stepwell.errors import Busy
-from stepwell.manager.sessions import SessionTable
+from stepwell.errors import Busy, OutcomeUnknown
+from stepwell.manager.sessions import SessionRecord, SessionTable
 from stepwell.storage.store import SessionRow
 from stepwell.transport.kernel import Kernel
 from tests.support.processes import fork
@@ -122,3 +122,25 @@ def test_bounds_follow_from_the_limit(monkeypatch: pytest.MonkeyPatch, soft: int
     """Half of the descriptors is left for the store, the memory and its passing; -1 is no limit."""
     monkeypatch.setattr("resource.getrlimit", lambda _: (soft, soft))
     assert Kernel().descriptor_bounds() == (bound, bound)
+
+
+def test_remembered_replies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their number: the smallest requests are forgotten, in whatever order they were answered."""
+    monkeypatch.setattr(limits, "REPLIES_REMEMBERED_MAX", 3)
+    session = SessionRecord(SessionRow("s", None, GONE, ""), None)
+    for request_id in (1, 3, 2, 5, 4):
+        session.remember(request_id, b"reply")
+    assert ({*session.replies}, session.remembered_bytes) == ({3, 4, 5}, 3 * len(b"reply"))
+    with pytest.raises(OutcomeUnknown):
+        session.recall(2, 0)
+    assert session.recall(5, 4) == b"reply"
+    assert ({*session.replies}, session.remembered_bytes) == ({4, 5}, 2 * len(b"reply"))
+
+
+def test_remembered_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The latest reply stays, however large it is."""
+    monkeypatch.setattr(limits, "REPLIES_REMEMBERED_BYTES_MAX", 10)
+    session = SessionRecord(SessionRow("s", None, GONE, ""), None)
+    session.remember(1, bytes(6))
+    session.remember(2, bytes(20))
+    assert ({*session.replies}, session.remembered_bytes) == ({2}, 20)

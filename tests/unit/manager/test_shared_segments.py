@@ -13,6 +13,7 @@ from stepwell.domain.tiers.model import TierBudget
 from stepwell.limits import MIB
 from stepwell.manager.sessions import SessionRecord
 from stepwell.manager.shared_segments import SegmentHolders
+from stepwell.memory.writer.segments import MemorySegment
 from stepwell.protocol.messages import (
     VERSION,
     AskStatus,
@@ -288,6 +289,18 @@ def test_client_that_held_on_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
         client.tiers.store(sw.Fragment(fragment_id="b", body=body[1:], tokens=1))
         assert client.tiers.get("b").body == body[1:]
         assert held.body == body
+
+
+def test_replaced_hash_table_of_the_index_is_retired(small: Stage) -> None:
+    """It is closed behind the turn, and counts for as long as a session holds it, although no body was freed."""
+    replaced = MemorySegment(number=1_000_000, size=mmap.PAGESIZE)
+    session = SessionRecord(SessionRow("s", None, 0, ""), None)
+    small.loop._sharing.holders.add(session, [replaced.number])
+    small.owner.index.retired.append(replaced)
+    small.loop._sharing.close_retired()
+    assert (small.loop._sharing.holders.retired_bytes, session.notices) == (replaced.size, [replaced.number])
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(replaced.descriptor)
 
 
 # The bookkeeping by itself.

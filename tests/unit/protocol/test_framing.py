@@ -25,7 +25,10 @@ def drained(framer: Framer) -> list[bytes]:
 
 @given(st.lists(st.binary(max_size=300), max_size=8), st.data())
 def test_frames_come_out_whole_however_they_are_split(payloads: list[bytes], data: st.DataObject) -> None:
-    """Any split of the stream gives the same frames, in order, none early and none late."""
+    """Any split of the stream gives the same frames, in order, none early and none late.
+
+    The buffer is empty if and only if nothing is left.
+    """
     stream = b"".join(map(framed, payloads))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=20)))
     framer = Framer()
@@ -34,9 +37,10 @@ def test_frames_come_out_whole_however_they_are_split(payloads: list[bytes], dat
         framer.feed(stream[start:end])
         if data.draw(st.booleans()):
             found += drained(framer)
+        assert bool(framer.buffer) == (framer.pending > 0)
     found += drained(framer)
     assert found == payloads
-    assert framer.pending == 0
+    assert (framer.pending, bool(framer.buffer)) == (0, False)
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.data())
@@ -93,7 +97,7 @@ def test_announced_bytes_are_not_allocated() -> None:
     framer = Framer()
     framer.feed(struct.pack("!i", limits.FRAME_BYTES_MAX) + b"x")
     assert framer.next_frame() is None
-    assert sys.getsizeof(framer._buffer) < 1_000
+    assert sys.getsizeof(framer.buffer) < 1_000
 
 
 def test_largest_frame_passes_and_is_let_go() -> None:
@@ -103,7 +107,7 @@ def test_largest_frame_passes_and_is_let_go() -> None:
     frame = framer.next_frame()
     assert frame is not None
     assert len(frame) == limits.FRAME_BYTES_MAX
-    assert sys.getsizeof(framer._buffer) < 1_000
+    assert sys.getsizeof(framer.buffer) < 1_000
 
 
 @given(st.binary(max_size=50), st.binary(max_size=50), st.integers(0, 60), st.booleans())

@@ -39,11 +39,11 @@ class PlanTable(SortedTable[Plan]):
             old = before.lease
             if after is None:
                 self._remove_from_tree(before)
-            if end := _end(before):
+            if before.state in TERMINAL_STATES and (end := _end(before)):
                 self.by_end.remove(end)
         if after is not None:
             new = after.lease
-            if end := _end(after):
+            if after.state in TERMINAL_STATES and (end := _end(after)):
                 self.by_end.add(end)
         if old is new:  # the usual case of a change that is no transition
             return
@@ -83,7 +83,5 @@ class PlanTable(SortedTable[Plan]):
 
 
 def _end(plan: Plan) -> tuple[int, str] | None:
-    """Return the key of an ended root in the index by end; None for any other plan."""
-    if plan.state not in TERMINAL_STATES or plan.parent_plan_id is not None:
-        return None
-    return plan.ended_at_ms or 0, plan.plan_id
+    """Return the key of an ended plan in the index by end; None if it is not a root."""
+    return None if plan.parent_plan_id is not None else (plan.ended_at_ms or 0, plan.plan_id)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import starmap
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from stepwell import limits
@@ -40,13 +40,15 @@ class StoreRun(Struct):
 
     All rows are hot, of one project and of different fragments. Each has a revision of its own. Under this revision
     `replaced` has the row in whose place it comes, if there is one, and `demotions` the changes that make room for it
-    in the same step, in order. A row with the body that its fragment had before brings no new body.
+    in the same step, in order. A row with the body that its fragment had before brings no new body; of the replaced
+    ones, `released` are those whose body the new row does not have.
     """
 
-    rows: list[FragmentRow] = field(default_factory=list[FragmentRow])
-    bodies: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
-    replaced: dict[int, FragmentRow] = field(default_factory=dict[int, FragmentRow])
-    demotions: dict[int, list[Demotion]] = field(default_factory=dict[int, list[Demotion]])
+    rows: list[FragmentRow] = []
+    bodies: dict[bytes, bytes] = {}
+    replaced: dict[int, FragmentRow] = {}
+    released: list[FragmentRow] = []
+    demotions: dict[int, list[Demotion]] = {}
 
     def changes(self, row: FragmentRow) -> tuple[RowChanged[FragmentRow], ...]:
         """Return all changes of the step that stores a row."""
@@ -110,6 +112,8 @@ def decide_stores(state: State, commands: Sequence[object], origin: Origin, room
         serial, created_at_ms = max(revision, next_serial), now_ms  # as `serial_at` does
         if before:
             run.replaced[revision] = before
+            if not is_present:
+                run.released.append(before)
             name, serial, created_at_ms = before.fragment_id, before.serial, before.created_at_ms
         else:
             next_serial = serial + 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from stepwell import limits
 from stepwell.domain.bounded_types import (
@@ -80,7 +80,7 @@ class Fragment(Struct, frozen=True, kw_only=True):
     tokens: Tokens | None = None
     kind: UncheckedLabel = "text"
     detail_depth: Depth = 0
-    metadata: Metadata = field(default_factory=dict[str, str])
+    metadata: Metadata = {}
 
     def __post_init__(self) -> None:
         # The order is from cheap to expensive. Most fragments have plain names and no metadata.

@@ -276,7 +276,8 @@ class FragmentTable:
                 entry.row, entry.tick, entry.touched_at_ms, entry.accesses_since_move = row, tick, row.placed_at_ms, 0
                 tokens -= old.tokens
                 size -= old.size
-                files -= stands_for_file(old)
+                if old.kind == FILE_KIND:
+                    files -= stands_for_file(old)
             used.append(entry)
             tokens += row.tokens
             size += row.size

@@ -155,7 +155,8 @@ class Arena:
         segment.live -= taken
         self.live -= taken
         self._bodies -= 1
-        self._close_if_empty(segment)
+        if not segment.live:
+            self._close_if_empty(segment)
 
     def prepare(self, place: ArenaSpan) -> bool:
         """Allocate a bounded part of a reserved range. Return True if all of it is allocated."""

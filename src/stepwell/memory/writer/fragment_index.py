@@ -93,7 +93,7 @@ class FragmentIndex:
         self._unfilled: dict[str, int] = {}
         self._moved: dict[str, int] = {}
         self._listed_to: str | None = None  # the last project that was put there after the opening; None: all were
-        self._retired: list[MemorySegment] = []
+        self.retired: list[MemorySegment] = []  # were replaced, and are open until `close_retired`
         self._renew_at_ns = 0
         self._asked = 0  # reads of this turn that found nothing in the index
         self._open_at_ns = 0  # after there was no memory for it
@@ -117,7 +117,7 @@ class FragmentIndex:
     @property
     def bytes_taken(self) -> int:
         """The bytes of memory that the index takes."""
-        return sum(segment.allocated for segment in (*self.segments, *self._retired))
+        return sum(segment.allocated for segment in (*self.segments, *self.retired))
 
     # What happened in the turn.
 
@@ -139,8 +139,9 @@ class FragmentIndex:
         for row in rows:
             if row.fragment_id in places:
                 self._changed[row.project, row.fragment_id] = None
-        for before, _ in chain.from_iterable(run.demotions.values()):
-            self._note_changed(before)
+        if run.demotions:
+            for before, _ in chain.from_iterable(run.demotions.values()):
+                self._note_changed(before)
 
     def _note_changed(self, row: FragmentRow) -> None:
         if row.fragment_id in self._places.get(row.project, _NO_SLOTS):
@@ -198,14 +199,14 @@ class FragmentIndex:
             self._advance(min(self._asked * limits.INDEX_ROWS_PER_READ, limits.INDEX_ROWS_PER_TURN_MAX))
             self._asked = 0
         words = slots.words
-        if self._changed or self._is_copied:
+        if self._changed or (self._successor is not None and self._is_copied):
             prepared = [(key, self._prepared(key)) for key in self._changed]
             self._changed.clear()
             sequence = words[SEQUENCE]
             words[SEQUENCE] = sequence + 1  # an exception below leaves it odd: no client reads what is half written
             for key, record in prepared:
                 self._enter(slots, key, record)
-            if self._is_copied:
+            if self._successor is not None and self._is_copied:
                 self._exchange_cells(words)
             words[SEQUENCE] = sequence + 2
         words[NOW_MS] = now_ms
@@ -241,10 +242,10 @@ class FragmentIndex:
 
     def close_retired(self) -> list[tuple[int, int]]:
         """Close the segments that were replaced, and return their numbers and sizes."""
-        gone = [(segment.number, segment.size) for segment in self._retired]
-        for segment in self._retired:
+        gone = [(segment.number, segment.size) for segment in self.retired]
+        for segment in self.retired:
             segment.close()
-        self._retired.clear()
+        self.retired.clear()
         return gone
 
     def close(self) -> None:
@@ -284,7 +285,8 @@ class FragmentIndex:
 
     def _prepared(self, key: Key) -> tuple[FragmentEntry, Handle, bytes] | None:
         """Return a fragment, the place of its body and its record, or None if it cannot be in the index."""
-        entry = self._fragments.find(*key)
+        project, fragment_id = key
+        entry = self._fragments.find(project, fragment_id)
         if entry is None or (row := entry.row).tier is not HOT:
             return None
         handle = self._bodies.handles[row.digest]
@@ -319,22 +321,24 @@ class FragmentIndex:
         slot = slots.allocate()
         if slot is None:
             return None
-        hashed = hash_of(self.key, *key)
+        project, fragment_id = key
+        hashed = hash_of(self.key, project, fragment_id)
         if not self._cells.add(hashed, slot):
             slots.free(slot)
             self._grow()
             return None
         if self._cells.is_crowded:
             self._grow()
-        is_copied = self._is_copied
-        while len(self._hashes) <= slot:
-            self._hashes.append(0)
-        self._hashes[slot] = hashed
+        successor, is_copied = self._successor, self._successor is not None and self._is_copied
+        hashes = self._hashes
+        while len(hashes) <= slot:
+            hashes.append(0)
+        hashes[slot] = hashed
         if is_copied:  # the larger table has all other slots: it keeps up, or it would never be used while clients ask
-            self._copied = len(self._hashes)
-        if self._successor is not None and slot < self._copied:
-            self._successor.add(hashed, slot)
-        self._places.setdefault(key[0], {})[key[1]] = slot
+            self._copied = len(hashes)
+        if successor is not None and slot < self._copied:
+            successor.add(hashed, slot)
+        self._places.setdefault(project, {})[fragment_id] = slot
         return slot
 
     def _remove(self, slots: IndexSlots, key: Key, slot: int) -> None:
@@ -440,6 +444,6 @@ class FragmentIndex:
         assert self._cells is not None
         assert self._successor is not None
         self._cells.release()
-        self._retired.append(self._cells.segment)
+        self.retired.append(self._cells.segment)
         self._cells, self._successor = self._successor, None
         words[CELLS] = self._cells.segment.number

@@ -13,7 +13,7 @@ class IndexCells:
     Readers may look at a table that is in use at any time. The caller announces its changes by the sequence number.
     """
 
-    __slots__ = ("_mask", "_words", "capacity", "count", "segment")
+    __slots__ = ("_mask", "_uncrowded_max", "_used_max", "_words", "capacity", "count", "segment")
 
     def __init__(self, segment: MemorySegment) -> None:
         self.segment = segment
@@ -21,6 +21,8 @@ class IndexCells:
         self.capacity = segment.size // CELL_BYTES  # a power of two
         self._mask = (self.capacity - 1) * CELL_WORDS
         self.count = 0
+        self._used_max = -(-limits.INDEX_CELLS_PERCENT_MAX * self.capacity // 100)
+        self._uncrowded_max = limits.INDEX_CELLS_PERCENT_GROWTH * self.capacity // 100
 
     def prepare(self) -> bool:
         """Allocate a bounded part of the memory. Return True if all is there; raise `OSError` if there is none."""
@@ -29,11 +31,11 @@ class IndexCells:
     @property
     def is_crowded(self) -> bool:
         """True if a larger table would make searches shorter."""
-        return self.count * 100 > limits.INDEX_CELLS_PERCENT_GROWTH * self.capacity
+        return self.count > self._uncrowded_max
 
     def add(self, hashed: int, slot: int) -> bool:
         """Enter a slot under a hash. Return False if the table is full."""
-        if self.count * 100 >= limits.INDEX_CELLS_PERCENT_MAX * self.capacity:
+        if self.count >= self._used_max:
             return False
         words, mask = self._words, self._mask
         at = place_of(hashed, mask)

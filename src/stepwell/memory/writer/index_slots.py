@@ -30,6 +30,7 @@ class IndexSlots:
         self._view = segment.view
         self._free: list[int] = []
         self.end = 1  # the first slot that was never used
+        self._usable_bytes = 0  # of the memory that is allocated
         self._stamp = 0
 
     def prepare(self) -> None:
@@ -40,15 +41,22 @@ class IndexSlots:
         """Return the number of a free slot, or None if there is no memory for one."""
         if self._free:
             return self._free.pop()
-        end = (self.end + 1) * SLOT_BYTES
+        slot = self.end
+        if (slot + 1) * SLOT_BYTES > self._usable_bytes and not self._extend():
+            return None
+        self.end = slot + 1
+        return slot
+
+    def _extend(self) -> bool:
+        """Allocate memory for one more slot at least. Return False if there is none."""
         if self.is_full:
-            return None
+            return False
         try:
-            self.segment.allocate(end)
+            self.segment.allocate((self.end + 1) * SLOT_BYTES)
         except OSError:
-            return None
-        self.end += 1
-        return self.end - 1
+            return False
+        self._usable_bytes = min(self.segment.allocated, (limits.INDEX_SLOTS_MAX + 1) * SLOT_BYTES)
+        return True
 
     def free(self, slot: int) -> None:
         """Free a slot and those in which its record goes on."""
