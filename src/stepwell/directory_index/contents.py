@@ -39,7 +39,7 @@ _rows_decoder: Final = msgspec.msgpack.Decoder(list[FragmentRow])
 
 
 class _Identity(Struct, frozen=True, array_like=True):
-    """The part of a state that is neither rows nor spans."""
+    """The part of a state that has no array of its own."""
 
     project: str
     epoch: str
@@ -74,6 +74,7 @@ def save(path: Path, version: str, project: str, state: DirectoryState, caches: 
     arrays: dict[str, NDArray[Any]] = {
         "identity": _bytes(_encoder.encode(identity)),
         "rows": _bytes(_encoder.encode(state.rows)),
+        "commits": _bytes(state.commits),
         "spans": np.array(state.spans, dtype=np.int32).reshape(-1, 2),
     }
     for name, cache in caches.stored().items():
@@ -107,7 +108,8 @@ def _state(arrays: dict[str, NDArray[Any]], project: str, caches: IndexCaches) -
         rows = [replace(row, project=project) for row in rows]
     spans = [(start, end) for start, end in arrays["spans"].tolist()]
     files = {each.source: each for each in identity.files}
-    state = DirectoryState(identity.epoch, identity.revision, rows, spans, files)
+    commits = arrays["commits"].tobytes()
+    state = DirectoryState(identity.epoch, identity.revision, rows, spans, files, commits)
     places = RowPlaces(rows, state.at)
     for name, cache in caches.stored().items():
         if f"{name}/{_VALUES}" in arrays:

@@ -17,10 +17,9 @@ from msgspec import Struct
 from stepwell import limits
 from stepwell.client.workflows.split_files import FileSplitter
 from stepwell.directory_index.model import DirectoryState
-from stepwell.directory_index.round import NewPart, Round
+from stepwell.directory_index.round import Round
 from stepwell.directory_index.view import StateChange
 from stepwell.domain.tiers.commit_history import HEAD_KEY, HISTORY_ID
-from stepwell.domain.tiers.source_outline import FILE_KIND
 from stepwell.errors import Busy
 from stepwell.ingest import history
 from stepwell.ingest.discovery import DiscoveredTree
@@ -109,7 +108,7 @@ class Refresh:
         for source in comparison.gone:
             begun.remove(source)
         if comparison.head is not None:
-            self._set_history(begun, comparison.head)
+            begun.set_commits(comparison.head, self._commits(comparison.head))
         done, total = len(self._tree.files) - len(comparison.asked), len(self._tree.files)
         with self._splitter(comparison) as splitter:
             for outcome, data in splitter:
@@ -146,12 +145,9 @@ class Refresh:
             executor.kill_workers()  # all jobs are done, or the command ends in the middle
             executor.shutdown()
 
-    def _set_history(self, begun: Round, head: str) -> None:
-        """Store the row with the commits up to `head`; none without a repository."""
-        begun.delete(HISTORY_ID)
-        if head:
-            body = history.read_history(self._tree.root, self._policy)
-            begun.store(NewPart(HISTORY_ID, "", FILE_KIND, memoryview(body), {HEAD_KEY: head}))
+    def _commits(self, head: str) -> bytes:
+        """Return the encoded commits up to `head`; nothing without a repository."""
+        return history.read_history(self._tree.root, self._policy) if head else b""
 
 
 def split_job(payload: bytes) -> bytes:

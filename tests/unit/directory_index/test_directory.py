@@ -18,7 +18,7 @@ from stepwell.directory_index import array_file, contents, directory, refresh
 from stepwell.directory_index.cache import CacheDirectory
 from stepwell.directory_index.directory import DirectoryIndex
 from stepwell.directory_index.receipts import ReceiptFiles
-from stepwell.domain.tiers.commit_history import HISTORY_ID
+from stepwell.domain.tiers.commit_history import HISTORY_ID, decode_history
 from stepwell.domain.tiers.source_outline import FILE_KIND
 from stepwell.ingest import files
 from stepwell.ingest.files import FileRequest
@@ -202,6 +202,23 @@ def test_listings_of_files(place: Place) -> None:
     opened.refresh()
     asked = ContextRequest(projects=["p"], query="demote", kinds=[FILE_KIND], budget_tokens=800)
     assert "demote" in opened.assemble(asked, strategies=["keyword"]).text
+
+
+def test_listings_of_a_repository(place: Place) -> None:
+    """The row with the commits has its body also in an index that was read from the cache."""
+    git(place.root, "init")
+    git(place.root, "add", "--all")
+    git(place.root, "commit", "-m", "Dig a well")
+    place.ask("budget")
+    opened = place.open()
+    opened.refresh()
+    asked = ContextRequest(projects=["p"], query="demote", kinds=[FILE_KIND], budget_tokens=800)
+    answer = opened.assemble(asked, strategies=["keyword"])
+    assert answer.failures == ()
+    assert "demote" in answer.text
+    commits = opened.view.get(HISTORY_ID, project="p")
+    assert commits is not None
+    assert [each.message for each in decode_history(bytes(commits.body))] == ["Dig a well"]
 
 
 def test_a_file_that_changes_while_it_is_asked(place: Place) -> None:
