@@ -129,8 +129,9 @@ class Round:
             self.is_changed = True
 
     def _set_file(self, file: IndexedFile) -> None:
-        self._files[file.source] = file
-        self.is_changed = True
+        if self._files.get(file.source) != file:
+            self._files[file.source] = file
+            self.is_changed = True
 
     def _ids_of(self, source: str) -> list[str]:
         """Return the ids of a file's rows."""

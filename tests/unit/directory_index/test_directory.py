@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -260,6 +261,26 @@ def test_unreadable_files(place: Place, monkeypatch: pytest.MonkeyPatch) -> None
     assert "src/tiers.py" in sources(place.ask("promote"))
 
 
+def test_what_is_not_new_is_not_written(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that are read at each question, and are the same or unreadable, do not make it write the index."""
+    tomorrow_ns = time.time_ns() + 24 * 3600 * 10**9
+    write(place.root, {f"src/{state}{number}.py": "rope = 1\n" for state in ("early", "shut") for number in range(9)})
+    for path in place.root.glob("src/early*"):
+        os.utime(path, ns=(tomorrow_ns, tomorrow_ns))
+    read_file = files.read_file
+
+    def refuse(root: bytes, source: str) -> object:
+        if "shut" in source:
+            raise PermissionError(13, "Permission denied")
+        return read_file(root, source)
+
+    monkeypatch.setattr(files, "read_file", refuse)
+    place.ask("budget")
+    written = place.cache.index_stamp()
+    assert {"src/early0.py", "src/shut0.py"} <= {*reads(place, monkeypatch)}
+    assert place.cache.index_stamp() == written
+
+
 def test_another_project_name(place: Place) -> None:
     """The same index serves under another name."""
     place.ask("budget")
@@ -332,6 +353,36 @@ def test_the_disk_is_full(place: Place, monkeypatch: pytest.MonkeyPatch) -> None
     assert place.ask("budget").receipt_id
 
 
+def test_a_read_only_cache(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index in it is used, and nothing is written."""
+    place.ask("budget")
+    write(place.root, {f"src/more{number}.py": f"def rope_{number}(): ...\n" for number in range(9)})
+    opened, opener = place.open(), os.open
+
+    def refuse(path: str | Path, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(30, "Read-only file system")
+        return opener(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", refuse)
+    opened.refresh()
+    asked = ContextRequest(projects=["p"], query="rope_7", budget_tokens=800)
+    assert sources(opened.assemble(asked, strategies=["keyword"])) == ["src/more7.py"]
+    assert place.notices == ["nothing is cached for the next time: [Errno 30] Read-only file system"]
+
+
+def test_a_damaged_cache_of_few_files(place: Place) -> None:
+    """It is written anew at once, although its files are so few that no index need be written."""
+    place.ask("budget")
+    for source in FILES:
+        if source != "chat.md":
+            (place.root / source).unlink()
+    place.cache.index.write_bytes(b"")
+    for _ in range(2):
+        assert sources(place.ask("where is the budget")) == ["chat.md"]
+    assert len(place.notices) == 1
+
+
 def test_two_commands_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that has to write waits for the other, and then has nothing left to read."""
     waiting, first = place.open(), place.open()
@@ -354,6 +405,33 @@ def test_embeddings_are_kept(place: Place) -> None:
     assert first._caches.embeddings.known("p") is not None
     write(place.root, {"src/new.py": "def leaky_bucket(): ...\n"})
     assert "src/new.py" in sources(place.ask("leaky bucket", names=["semantic"]))
+
+
+def test_embeddings_are_kept_beside_changed_files(place: Place) -> None:
+    """A question that is the first to need them writes them, also if it has read files that are not yet in the index."""
+    pytest.importorskip("wordllama")
+    place.ask("budget")
+    write(place.root, {"src/new.py": "def leaky_bucket(): ...\n"})
+    place.ask("leaky bucket", names=["semantic"])
+    assert place.open()._caches.embeddings.known("p") is not None
+
+
+def test_indexes_of_another_command_stay(place: Place) -> None:
+    """A question does not wait to write new indexes, and writes none over those of another command."""
+    pytest.importorskip("wordllama")
+    place.ask("budget")
+    asked = ContextRequest(projects=["p"], query="budget", budget_tokens=800)
+    busy, late = place.open(), place.open()
+    for each in (busy, late):
+        each.refresh()
+    with place.cache.locked(lambda: None):
+        busy.assemble(asked, strategies=["semantic"])
+        written = place.cache.index_stamp()
+    write(place.root, {f"src/more{number}.py": f"def rope_{number}(): ...\n" for number in range(9)})
+    place.open().refresh()
+    replaced = place.cache.index_stamp()
+    late.assemble(asked, strategies=["semantic"])
+    assert written != replaced == place.cache.index_stamp()
 
 
 def test_deadline(place: Place) -> None:
