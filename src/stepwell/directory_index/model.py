@@ -25,7 +25,7 @@ class IndexedFile(Struct, frozen=True, array_like=True):
     """A file as it was read. It is the same file as long as its size and time are the same.
 
     `mtime_ns` is 0 for a file that was written just before it was read; `digest` then tells. `skipped` is the reason
-    why the file has no parts.
+    why the file has no parts. A file that workers died of has no digest: it is tried again when it has changed.
     """
 
     source: str

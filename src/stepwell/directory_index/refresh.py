@@ -7,12 +7,14 @@ split already. The index advances in rounds, each a revision of its own, so that
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.client.workflows.split_files import FileSplitter
@@ -109,10 +111,14 @@ class Refresh:
             begun.remove(source)
         if comparison.head is not None:
             begun.set_commits(comparison.head, self._commits(comparison.head))
+        seen = {found.source: found for found in self._tree.files}
         done, total = len(self._tree.files) - len(comparison.asked), len(self._tree.files)
         with self._splitter(comparison) as splitter:
             for outcome, data in splitter:
-                if isinstance(outcome, FileSkipped) and not outcome.digest:
+                if isinstance(outcome, FileSkipped) and outcome.is_unsafe:
+                    found = seen[outcome.source]
+                    outcome = replace(outcome, size=found.size, mtime_ns=found.mtime_ns)  # noqa: PLW2901
+                elif isinstance(outcome, FileSkipped) and not outcome.digest:
                     self.unread[outcome.source] = outcome.reason
                 begun.add(outcome, data)
                 done += 1
@@ -151,12 +157,17 @@ class Refresh:
 
 
 def split_job(payload: bytes) -> bytes:
-    """Read and split some files, in a worker process."""
+    """Read and split some files, in a worker process. It dies if that takes too long: it would never end otherwise."""
     from stepwell.client.session.tokens import counter  # noqa: PLC0415 - loads a vocabulary, in the worker
 
     job: SplitJob = job_decoder.decode(payload)
     count = counter(job.encoding).count
-    return encoder.encode([split_file(job.root, each, count, job.policy)[0] for each in job.files])
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, limits.DIRECTORY_SPLIT_SECONDS_MAX)
+    try:
+        return encoder.encode([split_file(job.root, each, count, job.policy)[0] for each in job.files])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _no_worker(payloads: Sequence[bytes]) -> list[Future[bytes]]:

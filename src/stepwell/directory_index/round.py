@@ -59,7 +59,7 @@ class Round:
                 self._set_file(replace(self._files[source], size=size, mtime_ns=mtime_ns))
             case FileSkipped(source=source, reason=reason, size=size, mtime_ns=mtime_ns, digest=digest):
                 self.remove(source)
-                if digest:
+                if digest or outcome.is_unsafe:
                     self._set_file(IndexedFile(source, size, mtime_ns, digest, reason))
                     self.store(_of_file(source, reason))
 
