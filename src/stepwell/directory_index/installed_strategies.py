@@ -22,7 +22,7 @@ from stepwell.directory_index import contents
 from stepwell.directory_index.model import DirectoryState
 from stepwell.directory_index.view import DirectoryView, FileTexts
 from stepwell.domain.tasks.model import StrategyProblem
-from stepwell.errors import BodyGone, DeadlineExceeded, NotFound, TaskFailed
+from stepwell.errors import BodyGone, DeadlineExceeded, NotFound, StepwellError, TaskFailed
 from stepwell.pool.functions.executor import FunctionExecutor
 from stepwell.strategies import execution
 from stepwell.strategies.index.index_cache import IndexCaches
@@ -89,8 +89,10 @@ class InstalledStrategies:
         try:
             return _offers_decoder.decode(future.result(limits.DIRECTORY_STRATEGY_START_SECONDS))
         except TimeoutError:
-            problem = StrategyProblem.of("*", GROUP, "importing the strategies of other packages takes too long")
-            return _Offers((), (problem,))
+            reason = "importing the strategies of other packages takes too long"
+        except StepwellError as error:
+            reason = f"importing the strategies of other packages failed: {error.message}"
+        return _Offers((), (StrategyProblem.of("*", GROUP, reason),))
 
     @property
     def offers(self) -> tuple[StrategyInfo, ...]:
