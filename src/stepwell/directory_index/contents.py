@@ -25,11 +25,13 @@ from stepwell.directory_index.model import DirectoryState, IndexedFile
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.errors import StoreDamaged
 from stepwell.ingest.secret_policy import SecretPolicy
+from stepwell.strategies.index import embeddings
 from stepwell.strategies.index.index_cache import IndexCaches
 from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces
 
 _FORMAT: Final = "1"
-_DECIDING: Final = ("directory_index", "domain/tiers", "ingest", "strategies/index")
+_PACKAGE: Final = Path(__file__).parent.parent
+_DECIDING: Final = ("client/session", "directory_index", "domain/tiers", "ingest", "limits", "strategies/index")
 """The packages whose code decides what is in an index."""
 _VALUES: Final = "values"
 """The name of the array with the encoded values of an index."""
@@ -59,12 +61,15 @@ def version_of(policy: SecretPolicy, encoding: str) -> str:
 def _code_digest() -> str:
     """Return a hash of the names, sizes and times of the modules that decide what is in an index.
 
-    So an upgrade, a downgrade and an edited module begin anew, without a number that has to be raised by hand.
+    So an upgrade, a downgrade and an edited module begin anew, without a number that has to be raised by hand. A package
+    in an archive has the archive's size and time. The model for embeddings counts as well: it may come and go.
     """
-    package = Path(__file__).parent.parent
-    modules = sorted(path for folder in _DECIDING for path in (package / folder).rglob("*.py"))
-    seen = ((str(path.relative_to(package)), path.stat().st_size, path.stat().st_mtime_ns) for path in modules)
-    return hashlib.sha256(repr([*seen]).encode()).hexdigest()[:16]
+    modules = sorted(path for folder in _DECIDING for path in (_PACKAGE / folder).rglob("*.py"))
+    archives = [path for path in _PACKAGE.parents if path.is_file()]
+    model = embeddings.installed_at()
+    seen = ((str(path), path.stat()) for path in (*modules, *archives, *([model] if model else [])))
+    facts = [(name.removeprefix(str(_PACKAGE)), found.st_size, found.st_mtime_ns) for name, found in seen]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
 def save(path: Path, version: str, project: str, state: DirectoryState, caches: IndexCaches) -> None:

@@ -1,9 +1,10 @@
 """The index of a directory: it follows the files, answers like one built anew, and needs nothing but the files."""
 
 import os
+import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,8 +23,10 @@ from stepwell.directory_index.receipts import ReceiptFiles
 from stepwell.domain.tiers.commit_history import HISTORY_ID, decode_history
 from stepwell.domain.tiers.source_outline import FILE_KIND
 from stepwell.ingest import files
-from stepwell.ingest.files import FileRequest
+from stepwell.ingest.files import FileRequest, SplitJob
 from stepwell.ingest.secret_policy import SecretPolicy
+from stepwell.strategies.builtin.keyword import KeywordStrategy
+from stepwell.strategies.index import embeddings
 from stepwell.strategies.protocol import ContextRequest
 from tests.support.ingest import git, write
 from tests.support.seeds import seeded
@@ -297,6 +300,42 @@ def test_worker_processes_split_many_files(place: Place, monkeypatch: pytest.Mon
     assert place.ask("budget", cache=CacheDirectory(place.cache.path.with_name("two"))).text == alone
 
 
+def test_a_file_that_workers_die_of(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is left out until it changes: this process would die of it, too."""
+    split_file = files.split_file
+
+    def dying(root: bytes, asked: FileRequest, count: files.Count, policy: SecretPolicy) -> object:
+        assert asked.source != "src/tiers.py", "workers have died of it"
+        return split_file(root, asked, count, policy)
+
+    def skipped(self: FileSplitter, asked: Iterable[tuple[FileRequest, int]]) -> Iterator[object]:
+        for each, _ in asked:
+            is_deadly = each.source == "src/tiers.py"
+            yield (files.FileSkipped(each.source, "it kills", is_unsafe=True), b"") if is_deadly else self.split_here(each)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(limits, "DIRECTORY_FILES_ALONE_MAX", 0)
+        patch.setattr(FileSplitter, "split_all", skipped)
+        place.open().refresh()
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "split_file", dying)
+        assert reads(place, monkeypatch) == []
+        assert place.open().refresh().skipped["src/tiers.py"] == "it kills"
+    (place.root / "src/tiers.py").write_text("harmless = 1\n")
+    assert sources(place.ask("harmless")) == ["src/tiers.py"]
+
+
+def test_a_job_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its worker dies, so that the next job has one."""
+    monkeypatch.setattr(limits, "DIRECTORY_SPLIT_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(refresh, "split_file", lambda *_: time.sleep(3600))
+    pid = os.fork()
+    if not pid:
+        refresh.split_job(files.encoder.encode(SplitJob(b"/", tokens.ESTIMATE, (FileRequest("a"),))))
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGALRM
+
+
 def test_other_code_or_tokens_begin_anew(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """An index that other code has made, or with other tokens, is not used."""
     place.ask("budget")
@@ -305,6 +344,30 @@ def test_other_code_or_tokens_begin_anew(place: Place, monkeypatch: pytest.Monke
         assert len(reads(place, monkeypatch)) == len(FILES) - 1
     monkeypatch.setattr(directory, "counter", lambda: tokens.counter(tokens.ESTIMATE))
     assert len(reads(place, monkeypatch)) == len(FILES) - 1
+
+
+def test_another_model_begins_anew(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Vectors of one model are not compared with those of another, and not kept up to date without a model."""
+    place.ask("budget")
+    for installed in (tmp_path, None):
+        contents._code_digest.cache_clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(embeddings, "installed_at", lambda found=installed: found)
+            assert len(reads(place, monkeypatch)) == len(FILES) - 1
+    contents._code_digest.cache_clear()
+
+
+def test_code_in_an_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Another archive has other code."""
+    archive = tmp_path / "stepwell.pyz"
+    monkeypatch.setattr(contents, "_PACKAGE", archive / "stepwell")
+    found: set[str] = set()
+    for text in ("one", "three"):
+        archive.write_text(text)
+        contents._code_digest.cache_clear()
+        found.add(contents._code_digest())
+    contents._code_digest.cache_clear()
+    assert len(found) == 2
 
 
 def test_a_damaged_cache_is_built_again(place: Place) -> None:
@@ -441,6 +504,14 @@ def test_deadline(place: Place) -> None:
     asked = ContextRequest(projects=["p"], query="budget", budget_tokens=800)
     answer = opened.assemble(asked, strategies=["keyword"], deadline_s=1e-9)
     assert [each.kind for each in answer.failures] == ["DeadlineExceeded"]
+
+
+def test_a_strategy_that_raises(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A built-in one costs itself only, too, with whatever it raises."""
+    monkeypatch.setattr(KeywordStrategy, "assemble", lambda *_: 1 // 0)
+    answer = place.ask("budget", names=["keyword", "graph"])
+    assert [(each.strategy, each.kind) for each in answer.failures] == [("keyword", "TaskFailed")]
+    assert answer.fragments
 
 
 def test_unknown_strategy(place: Place) -> None:

@@ -123,6 +123,16 @@ def test_an_import_that_never_ends(directory: DirectoryIndex, monkeypatch: pytes
     assert "takes too long" in told[0]
 
 
+def test_an_import_that_kills(directory: DirectoryIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package whose import ends the worker costs the strategies of other packages, and not the answer."""
+    told: list[str] = []
+    monkeypatch.setattr(directory, "_notice", told.append)
+    [module] = (tmp_path / "site").glob("strategies_of_*.py")
+    module.write_text("import os\nos._exit(5)\n")
+    assert ask(directory).fragments
+    assert "failed: the worker" in told[0]
+
+
 def test_without_a_cache(directory: DirectoryIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers read the index from the cache: where there is none, these strategies fail and the others answer."""
     monkeypatch.setattr(directory, "_cache", None)

@@ -49,6 +49,12 @@ def is_installed() -> bool:
     return importlib.util.find_spec(MODEL) is not None
 
 
+def installed_at() -> Path | None:
+    """Return the file of the model's package, or None if it is not installed. The model is not loaded."""
+    found = importlib.util.find_spec(MODEL)
+    return None if found is None or found.origin is None else Path(found.origin)
+
+
 @functools.cache
 def load() -> Embed:
     """Return the embedding function of the model, which is loaded once in a process.
