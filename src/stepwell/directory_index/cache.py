@@ -42,7 +42,7 @@ class CacheDirectory(Struct, frozen=True):
         return self.path / "receipts"
 
     def index_stamp(self) -> tuple[int, int] | None:
-        """Return the inode and the time of the file with the index, by which another one is noticed; None without one."""
+        """Return the inode and the time of the file with the index, which tell it from others; None without one."""
         try:
             found = self.index.stat(follow_symlinks=False)
         except OSError:

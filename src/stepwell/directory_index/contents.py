@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 
 from stepwell.directory_index import array_file
 from stepwell.directory_index.model import DirectoryState, IndexedFile
+from stepwell.domain.tiers.commit_history import HISTORY_ID
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.errors import StoreDamaged
 from stepwell.ingest.secret_policy import SecretPolicy
 from stepwell.strategies.index import embeddings
 from stepwell.strategies.index.index_cache import IndexCaches
-from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces
+from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces, require
 
 _FORMAT: Final = "1"
 _PACKAGE: Final = Path(__file__).parent.parent
@@ -61,8 +62,8 @@ def version_of(policy: SecretPolicy, encoding: str) -> str:
 def _code_digest() -> str:
     """Return a hash of the names, sizes and times of the modules that decide what is in an index.
 
-    So an upgrade, a downgrade and an edited module begin anew, without a number that has to be raised by hand. A package
-    in an archive has the archive's size and time. The model for embeddings counts as well: it may come and go.
+    So an upgrade, a downgrade and an edited module begin anew, without a number that has to be raised by hand. A
+    package in an archive has the archive's size and time. The model for embeddings counts as well: it may come and go.
     """
     modules = sorted(path for folder in _DECIDING for path in (_PACKAGE / folder).rglob("*.py"))
     archives = [path for path in _PACKAGE.parents if path.is_file()]
@@ -102,7 +103,7 @@ def load(path: Path, version: str, project: str, caches: IndexCaches) -> Directo
     try:
         with _without_collections():
             return _state(arrays, project, caches)
-    except (msgspec.MsgspecError, UnicodeDecodeError, LookupError, ValueError) as error:
+    except (msgspec.MsgspecError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise StoreDamaged(f"{str(path)!r} cannot be read: {error}") from error
 
 
@@ -113,6 +114,8 @@ def _state(arrays: dict[str, NDArray[Any]], project: str, caches: IndexCaches) -
         rows = [replace(row, project=project) for row in rows]
     spans = [(start, end) for start, end in arrays["spans"].tolist()]
     files = {each.source: each for each in identity.files}
+    require(len(spans) == len(rows) == len({row.fragment_id for row in rows}), "each row has an id and a span")
+    require({row.source for row in rows if row.fragment_id != HISTORY_ID} <= files.keys(), "each row is of a file")
     commits = arrays["commits"].tobytes()
     state = DirectoryState(identity.epoch, identity.revision, rows, spans, files, commits)
     places = RowPlaces(rows, state.at)

@@ -39,8 +39,8 @@ class IndexedFile(Struct, frozen=True, array_like=True):
 class DirectoryState(Struct, frozen=True):
     """The rows of a directory at one revision, in order of serial, each with its span; and the files by source.
 
-    `revision` grows with each change, and `epoch` names the history that it counts. `commits` is the body of the row with
-    the commits of the repository, because no file has it; empty without one.
+    `revision` grows with each change, and `epoch` names the history that it counts. `commits` is the body of the row
+    with the commits of the repository, because no file has it; empty without one.
     """
 
     epoch: str

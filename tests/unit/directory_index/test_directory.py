@@ -27,6 +27,7 @@ from stepwell.ingest.files import FileRequest, SplitJob
 from stepwell.ingest.secret_policy import SecretPolicy
 from stepwell.strategies.builtin.keyword import KeywordStrategy
 from stepwell.strategies.index import embeddings
+from stepwell.strategies.index.index_cache import IndexCaches
 from stepwell.strategies.protocol import ContextRequest
 from tests.support.ingest import git, write
 from tests.support.seeds import seeded
@@ -311,7 +312,11 @@ def test_a_file_that_workers_die_of(place: Place, monkeypatch: pytest.MonkeyPatc
     def skipped(self: FileSplitter, asked: Iterable[tuple[FileRequest, int]]) -> Iterator[object]:
         for each, _ in asked:
             is_deadly = each.source == "src/tiers.py"
-            yield (files.FileSkipped(each.source, "it kills", is_unsafe=True), b"") if is_deadly else self.split_here(each)
+            yield (
+                (files.FileSkipped(each.source, "it kills", is_unsafe=True), b"")
+                if is_deadly
+                else self.split_here(each)
+            )
 
     with monkeypatch.context() as patch:
         patch.setattr(limits, "DIRECTORY_FILES_ALONE_MAX", 0)
@@ -390,6 +395,28 @@ def test_a_state_that_makes_no_sense(place: Place) -> None:
     array_file.write(place.cache.index, place.open()._version, {**arrays, "rows": arrays["identity"]})
     assert sources(place.ask("budget"))
     assert "cannot be read" in place.notices.pop()
+
+
+def test_arrays_that_do_not_fit_together(place: Place) -> None:
+    """An array that is shorter or missing, or has a number beyond what it counts, is damage, not an answer."""
+    place.ask("budget")
+    version = place.open()._version
+    whole = array_file.read(place.cache.index, version)
+    assert whole is not None
+    with_room = {"timelines/codes", "timelines/columns"}
+    damaged = [{**whole, name: array[:-1]} for name, array in whole.items() if len(array) and name not in with_room]
+    numbered = {name for name in whole if name.rpartition("/")[2] in {"places", "file_numbers", "0.slots", "0.borders"}}
+    assert len(numbered) == 6
+    for name in numbered:
+        damaged.append({key: array for key, array in whole.items() if key != name})
+        for wrong in (-7, 1 << 30):
+            changed = whole[name].copy()
+            changed[len(changed) // 2] = abs(wrong) if changed.dtype.kind == "u" else wrong
+            damaged.append({**whole, name: changed})
+    for arrays in damaged:
+        array_file.write(place.cache.index, version, arrays)
+        with pytest.raises(sw.StoreDamaged, match="cannot be read"):
+            contents.load(place.cache.index, version, "p", IndexCaches())
 
 
 def test_no_cache_at_all(place: Place) -> None:
@@ -471,7 +498,7 @@ def test_embeddings_are_kept(place: Place) -> None:
 
 
 def test_embeddings_are_kept_beside_changed_files(place: Place) -> None:
-    """A question that is the first to need them writes them, also if it has read files that are not yet in the index."""
+    """The first question that needs them writes them, also if it has read files that are not yet in the index."""
     pytest.importorskip("wordllama")
     place.ask("budget")
     write(place.root, {"src/new.py": "def leaky_bucket(): ...\n"})

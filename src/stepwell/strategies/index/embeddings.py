@@ -27,7 +27,7 @@ from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import Outline, is_content
 from stepwell.strategies.index.columns import SLOTS_MIN, ColumnIndex, Floats, with_room_for
-from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces
+from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces, require
 from stepwell.strategies.protocol import SeenFragment
 
 if TYPE_CHECKING:
@@ -156,6 +156,9 @@ class EmbeddingIndex(ColumnIndex):
     def _restore(self, snapshot: IndexSnapshot, places: RowPlaces) -> None:
         super()._restore(snapshot, places)
         self._vectors, self._lengths = snapshot.arrays["vectors"], snapshot.arrays["lengths"]
+        vectors, dimensions = self._vectors.shape
+        require(dimensions == DIMENSIONS, "a vector has all dimensions")
+        require(min(vectors, len(self._lengths)) >= len(self._rows), "each slot has a vector and its length")
 
 
 def _length(vector: Vector) -> float:
