@@ -226,7 +226,7 @@ class DirectoryIndex:
         if self._cache is None:
             raise ResourceExhausted("strategies of other packages read the cache, and nothing can be written there")
         root = os.fsencode(self._tree.root)
-        return IndexLocation(str(self._cache.index), self._version, self._project, root, *self._state.at)
+        return IndexLocation(os.fsencode(self._cache.index), self._version, self._project, root, *self._state.at)
 
     def _keep_receipt(self, answer: Answer) -> Answer:
         """Return the answer with the id of its receipt; without one if the receipt cannot be written."""

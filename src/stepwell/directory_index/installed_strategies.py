@@ -32,9 +32,12 @@ from stepwell.strategies.registry import GROUP, Registry, built_in
 
 
 class IndexLocation(Struct, frozen=True, array_like=True):
-    """The place at which a worker finds the index: its file and version, the project, the root, and the state."""
+    """The place at which a worker finds the index: its file and version, the project, the root, and the state.
 
-    path: str
+    Paths are bytes, because a path need not be UTF-8.
+    """
+
+    path: bytes
     version: str
     project: str
     root: bytes
@@ -160,7 +163,7 @@ def _registry() -> Registry:
 @functools.lru_cache(maxsize=1)
 def _state(location: IndexLocation) -> DirectoryState:
     """Return the state in the cache; raise `BodyGone` if another command has replaced it."""
-    state = contents.load(Path(location.path), location.version, location.project, IndexCaches())
+    state = contents.load(Path(os.fsdecode(location.path)), location.version, location.project, IndexCaches())
     if state is None:
         raise NotFound(f"there is no index at {location.path!r}")
     if state.at != (location.epoch, location.revision):

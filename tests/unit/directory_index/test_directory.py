@@ -1,6 +1,7 @@
 """The index of a directory: it follows the files, answers like one built anew, and needs nothing but the files."""
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -485,6 +486,33 @@ def test_two_commands_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> 
         waiter.result()
     assert waiting.view.revision == first.view.revision > 0
     assert reads(place, monkeypatch) == []
+
+
+def test_files_that_come_while_it_waits(place: Place) -> None:
+    """A command that waited looks at the files again: it does not take those that the other one found for deleted."""
+    waiting = place.open()
+    with ThreadPoolExecutor(1) as threads:
+        with place.cache.locked(lambda: None):
+            waiter = threads.submit(waiting.refresh)
+            eventually(lambda: place.notices == ["another command reads the same files: waiting for it"])
+            write(place.root, {"src/late.py": "def rope(): ...\n"})
+            first = place.open()
+            first._follow(refresh.compare(first._tree, first._state), None)
+            first._save()
+        waiter.result()
+    assert "src/late.py" in {row.source for row in waiting.view.rows("p")}
+
+
+def test_a_directory_that_becomes_a_file(place: Place) -> None:
+    """The files that git has tracked in it are deleted, not unreadable."""
+    git(place.root, "init")
+    git(place.root, "add", "--all")
+    place.ask("budget")
+    shutil.rmtree(place.root / "src")
+    write(place.root, {"src": "rope\n"})
+    opened = place.open()
+    assert opened.refresh().skipped == {"picture.png": "it is binary"}
+    assert {row.source for row in opened.view.rows("p")} == {"src", "docs/wells.md", "chat.md", "picture.png"}
 
 
 def test_embeddings_are_kept(place: Place) -> None:

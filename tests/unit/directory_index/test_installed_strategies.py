@@ -1,5 +1,6 @@
 """Strategies of other packages, asked about a directory: in processes of their own, and each costs itself only."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -150,6 +151,16 @@ def test_the_index_is_written_for_them(tmp_path: Path) -> None:
     with DirectoryIndex(tmp_path / "root", "p", SecretPolicy.REDACT, cache, notices.append) as found:
         found.refresh()
         assert ask(found, "longest").fragments[0].source == "c.md"
+
+
+@pytest.mark.usefixtures("directory")
+def test_a_cache_whose_path_is_not_utf8(tmp_path: Path) -> None:
+    """Workers find the index there, too."""
+    cache = CacheDirectory(tmp_path / os.fsdecode(b"caf\xe9"))
+    told: list[str] = []
+    with DirectoryIndex(tmp_path / "root", "p", SecretPolicy.REDACT, cache, told.append) as found:
+        found.refresh()
+        assert ask(found, "longest").fragments
 
 
 def test_offers_have_no_built_in_strategy() -> None:
