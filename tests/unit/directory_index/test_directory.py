@@ -334,7 +334,7 @@ def test_a_file_that_workers_die_of(place: Place, monkeypatch: pytest.MonkeyPatc
 def test_a_job_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its worker dies, so that the next job has one."""
     monkeypatch.setattr(limits, "DIRECTORY_SPLIT_SECONDS_MAX", 0.1)
-    monkeypatch.setattr(refresh, "split_file", lambda *_: time.sleep(3600))
+    monkeypatch.setattr(refresh, "split_file", lambda *_: signal.pause())
     pid = os.fork()
     if not pid:
         refresh.split_job(files.encoder.encode(SplitJob(b"/", tokens.ESTIMATE, (FileRequest("a"),))))
