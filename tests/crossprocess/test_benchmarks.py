@@ -230,11 +230,13 @@ def test_everybody_does_the_tasks() -> None:
 
 
 def test_everybody_answers_questions() -> None:
-    """Each one first, then others, and after fragments were added and changed."""
-    milliseconds, shares = assembly.run(rounds=1, sizes=(300,), questions=2)
-    for section, works in ((milliseconds, 4), (shares, 2)):
+    """Each one first, then others, and after fragments were added and changed; many are only asked."""
+    sizes = (assembly.Size(fragments=300, question_ms_max=60.0), assembly.million(fragments=600))
+    milliseconds, shares, memory, many = assembly.run(rounds=1, sizes=sizes, questions=2)
+    for section, count in ((milliseconds, 4 * 4), (shares, 4 * 2), (memory, 1), (many, 2 * 2)):
         _check(section, rounds=1)
-        assert len(section.figures) == 4 * works
+        assert len(section.figures) == count
+        assert section.goals
         assert all(section.reached(goal) is not None for goal in section.goals)
 
 
