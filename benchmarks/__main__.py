@@ -24,6 +24,7 @@ from benchmarks import (
     recovery,
     report,
     scale,
+    shell,
     small,
     tasks,
     workloads,
@@ -56,6 +57,7 @@ PARTS = {
     "fairness": Part(partial(fairness.run, seconds=1.0), partial(fairness.run, seconds=0.05, peers=2, batch=50)),
     "tasks": Part(partial(tasks.run, short=1_000), partial(tasks.run, long=2, short=4), rounds=2),
     "assembly": Part(assembly.run, partial(assembly.run, sizes=FEW_SIZES, questions=2), rounds=2),
+    "shell": Part(shell.run, partial(shell.run, files=40, changes=(1, 5))),
     "lifecycles": Part(
         partial(lifecycles.run, lifecycles=1_000, records=10_000),
         partial(lifecycles.run, lifecycles=8, records=40, clients=2),
