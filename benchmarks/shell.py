@@ -7,6 +7,9 @@ stepwell's does, and prints the names of the best ones.
 
 In each round there is a first question, for which everything has to be indexed; a later one, while no file changes; and
 questions after some files were edited, which is not timed. The files are in the memory of the operating system.
+
+All built-in strategies answer, also `semantic`: the environment of the benchmark has its model. Importing that takes a
+large part of a later question.
 """
 
 from __future__ import annotations
