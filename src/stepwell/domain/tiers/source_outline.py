@@ -66,13 +66,12 @@ class Outline(Struct, frozen=True, gc=False):
     @classmethod
     def of(cls, metadata: Mapping[str, str]) -> Outline:
         """Return the outline in a fragment's metadata. Malformed values count as unknown."""
-        refs = metadata.get("refs", "")
         return cls(
             lines=_lines(metadata.get("lines", "")),
             name=metadata.get("name", ""),
-            order=_number(metadata.get("order", "")),
+            order=order_of(metadata),
             speaker=metadata.get("speaker", ""),
-            refs=tuple(each for each in refs.split("\n") if each)[: limits.OUTLINE_REFS_MAX] if refs else (),
+            refs=tuple(refs_of(metadata)),
             redacted=redacted_of(metadata),
         )
 
@@ -149,6 +148,18 @@ def lines_of(metadata: Mapping[str, str]) -> tuple[int, int] | None:
     """Return the lines alone: `Outline.of` is too slow for thousands of rows."""
     text = metadata.get("lines")
     return _lines(text) if text else None
+
+
+def order_of(metadata: Mapping[str, str]) -> int | None:
+    """Return the order alone, as `lines_of` does for lines."""
+    text = metadata.get("order")
+    return _number(text) if text else None
+
+
+def refs_of(metadata: Mapping[str, str]) -> list[str]:
+    """Return the references alone, as `lines_of` does for lines."""
+    text = metadata.get("refs")
+    return [*filter(None, text.split("\n"))][: limits.OUTLINE_REFS_MAX] if text else []
 
 
 def redacted_of(metadata: Mapping[str, str]) -> tuple[RedactedPlace, ...]:

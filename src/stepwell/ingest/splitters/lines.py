@@ -44,7 +44,7 @@ class Lines:
 
 
 def _lines(data: bytes) -> list[str]:
-    """Return the lines of a text. A `str` has further ends of lines, so only a text without these is decoded at once."""
+    """Return the lines of a text. A `str` has further ends of lines: only a text without these is decoded at once."""
     if data.isascii() and len(data.translate(None, _OTHER_LINE_ENDS)) == len(data):
         return data.decode().splitlines(keepends=True)
     return [line.decode() for line in data.splitlines(keepends=True)]

@@ -40,7 +40,7 @@ TEXTS = {
     "the usual encoding": f"# -*- coding: utf-8 -*-\ndef f():\n{BODY}    é = 1\n",
     "a deep expression": f"def f():\n{BODY}    x = {' + '.join(['1'] * 4_000)}\n",
     "a deep sequence of calls": f"def f():\n{BODY}    x = f{'()' * 4_000}\n",
-    "a deep condition": f"def f():\n    if a: pass\n" + "    elif a: pass\n" * 4_000,
+    "a deep condition": "def f():\n    if a: pass\n" + "    elif a: pass\n" * 4_000,
 }
 
 
