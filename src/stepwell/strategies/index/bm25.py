@@ -236,8 +236,10 @@ class Bm25Index(IncrementalIndex):
         ranked = self._last_ranked[1]
         wanted = self._wanted(kinds, portions)
         scores = ranked.scores if wanted is None else np.where(wanted, ranked.scores, 0.0)
-        top = [(-float(scores[slot]), self._rows[slot].fragment_id, slot) for slot in _highest(scores, limit)]
-        return self._matches(sorted(top)[:limit], ranked)
+        slots = _highest(scores, limit)
+        ids = [self._rows[slot].fragment_id for slot in slots.tolist()]
+        top = sorted(zip((-scores[slots]).tolist(), ids, slots.tolist(), strict=True))
+        return self._matches(top[:limit], ranked)
 
     def rows_of(self, slots: Iterable[int]) -> list[FragmentRow]:
         """Return the rows of some slots."""
@@ -335,11 +337,13 @@ class _CodeNumbers(dict[bytes, int]):
         return number
 
 
-def _highest(scores: Floats, limit: int) -> list[int]:
+def _highest(scores: Floats, limit: int) -> NDArray[np.intp]:
     """Return the slots of the highest scores above 0; more than `limit` if the last of them are equal."""
-    if np.count_nonzero(scores) <= limit:
-        return np.flatnonzero(scores).tolist()
-    return np.flatnonzero(scores >= np.partition(scores, -limit)[-limit]).tolist()
+    slots: NDArray[np.intp] = np.flatnonzero(scores)
+    if len(slots) > limit:
+        found = scores[slots]  # most scores are 0, which a partition of all of them would have to move
+        slots = slots[found >= np.partition(found, -limit)[-limit]]
+    return slots
 
 
 def _contains(slots: Slots, ascending: Slots) -> list[bool]:

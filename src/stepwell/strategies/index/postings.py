@@ -122,7 +122,7 @@ class PieceNumbers(dict[K, int]):
     def __init__(self, vocabulary: Vocabulary, terms_of: Callable[[K], tuple[str, ...]]) -> None:
         super().__init__()
         self._vocabulary: Final = vocabulary
-        self._terms_of: Final = terms_of
+        self._terms_of: Final[Callable[[K], tuple[str, ...]]] = terms_of
 
     def __missing__(self, piece: K) -> int:
         number = self[piece] = self._vocabulary.add_piece(self._terms_of(piece))
@@ -150,7 +150,7 @@ class Vocabulary:
             number = self._numbers.get(term)
             if number is None:
                 number = self._numbers[term] = len(self._numbers)
-                self._hashes += _digest(term)
+                self._hashes.extend(_digest(term))
             self.terms.append(number)
         self.borders.append(len(self.terms))
         return len(self.borders) - 2
