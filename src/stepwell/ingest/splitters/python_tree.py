@@ -105,7 +105,9 @@ def _code_of(body: bytes) -> bytes:
 
 
 def _nesting(body: bytes) -> int:
-    """Return a number of levels that no expression and no statement of a body exceeds."""
+    """Return a number of levels that no expression and no statement of a body exceeds: each has a byte at least."""
+    if len(body) <= _NESTED_MAX:
+        return len(body)
     unspaced = body.translate(None, b" \n")
     return len(body.translate(None, _NO_NESTING)) + sum(map(unspaced.count, _NESTING_TEXTS))
 
