@@ -236,10 +236,11 @@ class Bm25Index(IncrementalIndex):
         ranked = self._last_ranked[1]
         wanted = self._wanted(kinds, portions)
         scores = ranked.scores if wanted is None else np.where(wanted, ranked.scores, 0.0)
-        slots = _highest(scores, limit)
-        ids = [self._rows[slot].fragment_id for slot in slots.tolist()]
-        top = sorted(zip((-scores[slots]).tolist(), ids, slots.tolist(), strict=True))
-        return self._matches(top[:limit], ranked)
+        highest = _highest(scores, limit)
+        negated: list[float] = (-scores[highest]).tolist()
+        slots: list[int] = highest.tolist()
+        ids = [self._rows[slot].fragment_id for slot in slots]
+        return self._matches(sorted(zip(negated, ids, slots, strict=True))[:limit], ranked)
 
     def rows_of(self, slots: Iterable[int]) -> list[FragmentRow]:
         """Return the rows of some slots."""
