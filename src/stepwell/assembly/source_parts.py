@@ -42,18 +42,18 @@ class SourceParts:
         """Return the rows of some sources. Rows are recognised as the same tuple, which never changes."""
         seen = self._seen.get(project)
         if seen is None or seen.rows is not rows or not isinstance(rows, tuple):
-            self._keep(project, _SeenRows(rows))
+            self._replace_rows(project, _SeenRows(rows))
             return search(project, rows, sources)
         if seen.by_source is None:
             by_source: defaultdict[str, list[FragmentRow]] = defaultdict(list)
             for row in rows:
                 by_source[row.source].append(row)
             seen = _SeenRows(rows, dict(by_source))
-            self._keep(project, seen)
+            self._replace_rows(project, seen)
         known = seen.by_source or {}
         return chain.from_iterable(known.get(source, ()) for source in sources)
 
-    def _keep(self, project: str, seen: _SeenRows) -> None:
+    def _replace_rows(self, project: str, seen: _SeenRows) -> None:
         """Keep the rows of a project, and those of the few projects before it."""
         others = [(name, each) for name, each in self._seen.items() if name != project]
         self._seen = {**dict(others[1 - _PROJECTS_MAX :]), project: seen}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import re
+import symtable
 import warnings
 from collections.abc import Iterator
 from typing import Final
@@ -43,8 +44,8 @@ accepts no more than 200 of them.
 _NESTING: Final = b"+-*/%@~<>&|^."
 _NESTING_TEXTS: Final = (b"not", b"if", b"await", b"lambda", b")(", b")[", b"](", b"][")
 _NO_NESTING: Final = bytes(byte for byte in range(256) if byte not in _NESTING)
-_PARSED_ONLY: Final = b"from __future__ import braces\nif 1:\n"
-"""The beginning of a program that Python refuses after it was parsed, and before anything is made of it."""
+_PARSED_ONLY: Final = "from __future__ import braces\nif 1:\n"
+"""The beginning of a text that Python refuses after it was parsed, and before anything is made of it."""
 _REFUSED: Final = "not a chance"
 
 
@@ -114,7 +115,9 @@ def _nesting(body: bytes) -> int:
 
 def _can_be_parsed(body: bytes) -> bool:
     try:
-        compile(_PARSED_ONLY + body, _FILENAME, "exec", dont_inherit=True)
+        symtable.symtable(
+            _PARSED_ONLY + body.decode(), _FILENAME, "exec"
+        )  # which makes no code, and here not even a table
     except SyntaxError as error:
         return error.msg == _REFUSED
     except _ERRORS:
