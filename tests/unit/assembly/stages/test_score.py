@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from stepwell.assembly.candidate import Candidate, Vote
-from stepwell.assembly.stages.score import HALF_LIFE_MS, balanced, relevance
+from stepwell.assembly.stages.score import HALF_LIFE_MS, TURN_LAYOUT_TOKENS, balanced, relevance
 from stepwell.domain.tiers.model import FragmentRow
 from tests.support.assembly import request, stored
 from tests.support.strategy_views import Store
@@ -27,8 +27,9 @@ def test_the_breakdown() -> None:
 def test_quality_and_recency() -> None:
     """The shorter and the newer, the better; what counts as now may be given."""
     store = Store()
-    old, new = stored(store, "old", "body", at_ms=0), stored(store, "new", "body", at_ms=HALF_LIFE_MS)
-    long = stored(store, "long", "body " * 600, at_ms=HALF_LIFE_MS)
+    old = stored(store, "old", "body", kind="text", at_ms=0)
+    new = stored(store, "new", "body", kind="text", at_ms=HALF_LIFE_MS)
+    long = stored(store, "long", "body " * 600, kind="text", at_ms=HALF_LIFE_MS)
     found = {
         each.candidate.key[1]: each.scores for each in balanced(request(), [candidate(row) for row in (old, new, long)])
     }
@@ -39,6 +40,15 @@ def test_quality_and_recency() -> None:
     assert later.scores.recency == 0.5
     (earlier,) = balanced(request(as_of_ms=0), [candidate(new)])
     assert earlier.scores.recency == 1.0
+
+
+def test_the_quality_of_turns() -> None:
+    """The larger the part of a turn that is its own text, and not its speaker and line, the better."""
+    store = Store()
+    short, long = stored(store, "short", "Yeah."), stored(store, "long", "body " * 60)
+    found = {each.candidate.key[1]: each.scores.quality for each in balanced(request(), [*map(candidate, (short, long))])}
+    assert found["short"] == short.tokens / (short.tokens + TURN_LAYOUT_TOKENS)
+    assert found["short"] < 0.5 < 0.9 < found["long"]
 
 
 def test_a_demotion_is_no_news() -> None:
