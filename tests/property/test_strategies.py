@@ -16,9 +16,9 @@ from stepwell.strategies.builtin.keyword import KeywordStrategy
 from stepwell.strategies.builtin.recency import RecencyStrategy
 from stepwell.strategies.index.bm25 import Bm25Index
 from stepwell.strategies.index.fields import WEIGHT_UNIT, Weights
-from stepwell.strategies.index.file_ranking import B, FILE, K1, PASSAGE, POINTED, SIZE
-from stepwell.strategies.index.passages import COUNTED_MAX, REACH_TOKENS, SATURATION
+from stepwell.strategies.index.file_ranking import FILE, K1, PASSAGE, POINTED, SIZE, B
 from stepwell.strategies.index.files import IMPORT_TERM, STEM_TERM
+from stepwell.strategies.index.passages import COUNTED_MAX, REACH_TOKENS, SATURATION
 from stepwell.strategies.index.query import TITLE
 from stepwell.strategies.index.terms import distinct_terms, is_stop_term, query_weight, term_counts
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment

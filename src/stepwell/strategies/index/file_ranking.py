@@ -223,7 +223,7 @@ def rank(index: RankedIndex, query: ParsedQuery) -> RankedSlots:
 def _with_passages(index: RankedIndex, columns: FileColumns, query: ParsedQuery, around: Floats) -> Floats:
     """Return the scores of the fragments' files, with that of the passage around it for each turn.
 
-    The best passage counts as much as the best turn would as a file of its own, so that turns and files compare.
+    The best passage stands for the best of the turns' own scores, so that turns compare with fragments of files.
     """
     passages = columns.passages
     if passages is None:

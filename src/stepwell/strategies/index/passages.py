@@ -12,6 +12,7 @@ score of a turn depends on the conversation alone, to the last bit, and not on t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -57,7 +58,7 @@ class Passages(Struct, frozen=True):
         if len(set(sources)) == len(sources):
             return None
         tokens = np.array([rows[slot].tokens for slot in turns], dtype=np.int64)
-        is_new = np.array([False, *(one != other for one, other in zip(sources, sources[1:], strict=False))])
+        is_new = [False, *(one != other for one, other in pairwise(sources))]
         reach = 2 * REACH_TOKENS
         middles = 2 * np.cumsum(tokens) - tokens + reach * np.cumsum(is_new)
         slots = np.array(turns, dtype=np.intp)

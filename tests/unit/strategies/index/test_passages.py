@@ -13,7 +13,9 @@ from tests.support.seeds import seeded
 from tests.support.strategy_views import Store, ask, found, ids
 
 
-def say(store: Store, turn: str, text: str, *, source: str = "talk", tokens: int = 10, order: int | None = None) -> None:
+def say(
+    store: Store, turn: str, text: str, *, source: str = "talk", tokens: int = 10, order: int | None = None
+) -> None:
     metadata = {} if order is None else {"order": str(order)}
     store.store(turn, text, source=source, kind="turn", tokens=tokens, metadata=metadata)
 
@@ -47,7 +49,13 @@ def test_other_conversations_are_apart() -> None:
         say(store, "b", "the budget")
         say(store, "c", "a remote", source=source)
         say(store, "d", "nothing", source=source)
-        scores.append(next(each.score for each in found(KeywordStrategy(), ask("remote budget"), store.view()) if each.fragment_id == "b"))
+        scores.append(
+            next(
+                each.score
+                for each in found(KeywordStrategy(), ask("remote budget"), store.view())
+                if each.fragment_id == "b"
+            )
+        )
     assert scores[0] > scores[1]
 
 
@@ -60,7 +68,12 @@ def test_the_order_is_the_declared_one() -> None:
         store = Store(str(epoch))
         for turn, text, place in said:
             say(store, turn, text, order=place, tokens=100 + place)
-        orders.append({each.fragment_id: each.score for each in found(KeywordStrategy(), ask("remote budget price"), store.view())})
+        orders.append(
+            {
+                each.fragment_id: each.score
+                for each in found(KeywordStrategy(), ask("remote budget price"), store.view())
+            }
+        )
         random.shuffle(said)
     assert orders[0] == orders[1] == orders[2]
 
