@@ -4,8 +4,9 @@ Relevance counts 0.4, hierarchy (the parts around it) 0.3, quality 0.2 and recen
 fragment leaves room for another one. A test says much the same as the code that it tests, in more words, and a function
 has several tests; unless the query asks for tests, they count less.
 
-Of code, relevance counts nearly alone, and the other parts only decide between equals: a definition is written to be
-read alone, and neither its length nor its age tells whether it is the one that is wanted.
+That holds for turns of a conversation. Of code and prose, relevance counts nearly alone, and the other parts only
+decide between equals: a definition or a section is written to be read alone, and neither its length nor its age tells
+whether it is the one that is wanted. One rule for both keeps weak matches in documents from displacing code.
 
 The quality of a turn of a conversation is the part of its tokens that is its own text: its speaker and its line take
 room, too, and in a budget many turns of a word or two show less than a few longer ones.
@@ -33,9 +34,8 @@ RELEVANCE: Final = 0.4
 HIERARCHY: Final = 0.3
 QUALITY: Final = 0.2
 RECENCY: Final = 0.1
-CODE_KIND: Final = "code"
-CODE_RELEVANCE: Final = 0.95
-CODE_OTHER: Final = 0.05  # of the other parts together, each in proportion to its weight above
+ALONE_RELEVANCE: Final = 0.95  # of a fragment that is written to be read alone
+ALONE_OTHER: Final = 0.05  # of the other parts together, each in proportion to its weight above
 
 LONG_TOKENS: Final = 600.0  # a fragment of this length has 1/e of the quality
 TURN_LAYOUT_TOKENS: Final = 4.0  # that a turn takes besides its text: the speaker, and the end of the line
@@ -70,7 +70,7 @@ def balanced(request: ContextRequest, candidates: Sequence[Candidate]) -> tuple[
 
 
 def _density(row: FragmentRow) -> float:
-    """Return the quality of a fragment by its length: of a turn, the part that is text; otherwise less if it is long."""
+    """Return the quality of a fragment by its length: of a turn, the part that is text; else less if it is long."""
     if row.kind == TURN:
         return row.tokens / (row.tokens + TURN_LAYOUT_TOKENS)
     return exp(-row.tokens / LONG_TOKENS)
@@ -78,10 +78,10 @@ def _density(row: FragmentRow) -> float:
 
 def _total(candidate: Candidate, quality: float, recency: float) -> float:
     """Return the sum of the four parts."""
-    if candidate.row.kind == CODE_KIND:
-        others = HIERARCHY * min(1.0, candidate.hierarchy) + QUALITY * quality + RECENCY * recency
-        return CODE_RELEVANCE * candidate.relevance + CODE_OTHER * others
-    return RELEVANCE * candidate.relevance + HIERARCHY * candidate.hierarchy + QUALITY * quality + RECENCY * recency
+    if candidate.row.kind == TURN:
+        return RELEVANCE * candidate.relevance + HIERARCHY * candidate.hierarchy + QUALITY * quality + RECENCY * recency
+    others = HIERARCHY * min(1.0, candidate.hierarchy) + QUALITY * quality + RECENCY * recency
+    return ALONE_RELEVANCE * candidate.relevance + ALONE_OTHER * others
 
 
 def _with_unanimous_first(scored: Sequence[ScoredCandidate]) -> list[ScoredCandidate]:
