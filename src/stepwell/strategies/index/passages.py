@@ -12,7 +12,6 @@ score of a turn depends on the conversation alone, to the last bit, and not on t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -20,7 +19,6 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from stepwell.domain.tiers.model import FragmentRow
-from stepwell.domain.tiers.source_outline import Outline
 from stepwell.strategies.index.fields import TURN_KIND
 from stepwell.strategies.index.postings import Occurrences
 
@@ -30,6 +28,9 @@ SATURATION: Final = 4.0
 """The occurrences, at no distance, at which a term has half of its weight: a passage has more of them than a turn."""
 COUNTED_MAX: Final = 2  # occurrences of a term in one turn: a long turn is no passage of its own
 
+_PLACE_DIGITS: Final = 10  # as many as a place has not
+_UNDECLARED: Final = 1 << 40
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
@@ -37,13 +38,13 @@ Integers = NDArray[np.int64]
 class Passages(Struct, frozen=True):
     """The turns of an index in the order of their conversations, at one revision.
 
-    `turns` are their slots, and `places` says where each slot stands among them. `middles` are the middles of the turns
-    on one axis, in half tokens; two conversations are further apart than any reach. `first`, `after` and `last` are the
-    borders of each turn's passage: its first turn, the turn after its middle, and the one after its last.
+    `turns` are their slots, of `slot_count`. `middles` are the middles of the turns on one axis, in half tokens; two
+    conversations are further apart than any reach. `first`, `after` and `last` are the borders of each turn's passage:
+    its first turn, the turn after its middle, and the one after its last.
     """
 
     turns: NDArray[np.intp]
-    places: NDArray[np.intp]
+    slot_count: int
     middles: Integers
     first: NDArray[np.intp]
     after: NDArray[np.intp]
@@ -52,21 +53,21 @@ class Passages(Struct, frozen=True):
     @classmethod
     def of(cls, rows: Sequence[FragmentRow], alive: Sequence[int]) -> Passages | None:
         """Return the passages of the live turns among rows by slot; None if no source has two turns."""
-        turns = [slot for slot, row in enumerate(rows) if row.kind == TURN_KIND and row.source and alive[slot]]
-        turns.sort(key=lambda slot: _order(rows[slot]))
-        sources = [rows[slot].source for slot in turns]
-        if len(set(sources)) == len(sources):
+        spoken = [slot for slot, row in enumerate(rows) if row.kind == TURN_KIND and row.source and alive[slot]]
+        turns = [rows[slot] for slot in spoken]
+        numbers: dict[str, int] = {}
+        sources = np.array([numbers.setdefault(row.source, len(numbers)) for row in turns], dtype=np.int64)
+        if len(numbers) == len(turns):
             return None
-        tokens = np.array([rows[slot].tokens for slot in turns], dtype=np.int64)
-        is_new = [False, *(one != other for one, other in pairwise(sources))]
+        orders = np.array([_declared_place(row) for row in turns], dtype=np.int64)
+        order = np.lexsort((np.array([row.serial for row in turns], dtype=np.int64), orders, sources))
+        tokens = np.array([row.tokens for row in turns], dtype=np.int64)[order]
+        is_new = np.diff(sources[order], prepend=0) > 0
         reach = 2 * REACH_TOKENS
         middles = 2 * np.cumsum(tokens) - tokens + reach * np.cumsum(is_new)
-        slots = np.array(turns, dtype=np.intp)
-        places = np.zeros(len(rows), dtype=np.intp)
-        places[slots] = np.arange(len(slots))
         return cls(
-            turns=slots,
-            places=places,
+            turns=np.array(spoken, dtype=np.intp)[order],
+            slot_count=len(rows),
             middles=middles,
             first=np.searchsorted(middles, middles - reach, side="right"),
             after=np.searchsorted(middles, middles, side="right"),
@@ -84,7 +85,7 @@ class Passages(Struct, frozen=True):
         With x for the middle of a turn, the occurrences at y before it count reach - x + y each, and those after it
         reach + x - y. So sums of the occurrences and of their middles up to each turn are all that is needed.
         """
-        counts = np.zeros(len(self.places), dtype=np.int64)
+        counts = np.zeros(self.slot_count, dtype=np.int64)
         counts[occurrences.slots] = np.minimum(occurrences.counts, COUNTED_MAX)
         ordered = counts[self.turns]
         number = np.concatenate(([0], np.cumsum(ordered)))
@@ -92,10 +93,11 @@ class Passages(Struct, frozen=True):
         x, reach = self.middles, 2 * REACH_TOKENS
         before = (reach - x) * (number[self.after] - number[self.first]) + moment[self.after] - moment[self.first]
         behind = (reach + x) * (number[self.last] - number[self.after]) - moment[self.last] + moment[self.after]
-        return before + behind
+        near: Integers = before + behind
+        return near
 
 
-def _order(row: FragmentRow) -> tuple[str, bool, int, int]:
-    """Return the sort key of a turn: its source, and its place there; without a declared one, behind all others."""
-    order = Outline.of(row.metadata).order
-    return row.source, order is None, order or 0, row.serial
+def _declared_place(row: FragmentRow) -> int:
+    """Return the place of a turn in its conversation; if none is declared, one behind all others."""
+    order = row.metadata.get("order", "")
+    return int(order) if order.isascii() and order.isdigit() and len(order) < _PLACE_DIGITS else _UNDECLARED
