@@ -57,7 +57,7 @@ def test_documents_do_not_count_as_files_of_code() -> None:
     """Sections of ten documents leave room for the names of files of code."""
     store = library({"best": 30, "further": 60})
     for number in range(10):
-        stored(store, f"d{number}", "A section about it.", kind="text", source=f"d{number}.md")
+        stored(store, f"d{number}", f"Section {number} is about it.", kind="text", source=f"d{number}.md")
     scores = {"best": 20.0, **{f"d{number}": 19.0 for number in range(10)}, "further": 14.0, "least": 10.0}
     stored(store, "least", "def least():\n    pass\n", kind="code", source="least.py")
     found = answer(store.view(), result("keyword", scores), asked=request(budget_tokens=2_000, stop_score=0.8))
