@@ -30,7 +30,7 @@ from stepwell.strategies.protocol import ContextRequest, StrategyView
 from stepwell.strategies.ranking import has_requested_kind
 
 REACH_TOKENS: Final = 400.0  # at this distance a hit counts 1/e
-SPREAD: Final = 2.0  # the effect if the best hits have none of the query's words
+SPREAD: Final = 1.5  # the effect if the best hits have none of the query's words
 SPREAD_MIN: Final = 0.05  # the effect if a hit has all of them: surrounding parts then only fill the room that is left
 SUPPORT_MIN: Final = 0.05  # of a part that no strategy named: with less it does not become a candidate
 

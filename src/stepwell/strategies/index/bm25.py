@@ -26,10 +26,11 @@ from stepwell.domain.tiers.commit_history import HISTORY_ID, decode_history
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import is_content
 from stepwell.strategies.index.commits import CommitIndex
-from stepwell.strategies.index.fields import CODE_KIND, Weights, fields_of, has_same_fields
+from stepwell.strategies.index.fields import CODE_KIND, TURN_KIND, Weights, fields_of, has_same_fields
 from stepwell.strategies.index.file_ranking import FileColumns, RankedSlots, rank, rarity
 from stepwell.strategies.index.files import FileTable, class_of, place_keys, place_term
 from stepwell.strategies.index.incremental import IncrementalIndex
+from stepwell.strategies.index.passages import Passages
 from stepwell.strategies.index.postings import (
     Mask,
     Occurrences,
@@ -304,6 +305,7 @@ class Bm25Index(IncrementalIndex):
                 raw_lengths=np.array(self._raw_lengths, dtype=np.float64),
                 is_code=np.array(self._kind_codes, dtype=np.int64) == code,
                 alive=np.array(self._alive, dtype=np.bool_),
+                passages=Passages.of(self._rows, self._alive) if TURN_KIND in self._kinds else None,
             )
         return self._columns
 
