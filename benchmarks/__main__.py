@@ -24,6 +24,7 @@ from benchmarks import (
     recovery,
     report,
     scale,
+    shell,
     small,
     tasks,
     workloads,
@@ -34,7 +35,7 @@ from benchmarks.section import Section
 class Part(Struct, frozen=True):
     """One part of the benchmark: the function that measures all of it, and one that measures the smallest slice.
 
-    `rounds` is chosen so that the whole benchmark takes about twelve minutes on two cores.
+    `rounds` is chosen so that the whole benchmark takes about a quarter of an hour on two cores.
     """
 
     whole: Callable[[int], list[Section]]  # given the number of rounds
@@ -44,6 +45,7 @@ class Part(Struct, frozen=True):
 
 FEW_CLIENTS = small.Scale(few=2, crowd=3)
 FEW_WORKLOADS = workloads.Scale(few=2, crowd=3, fragments=200, many_fragments=1_000)
+FEW_SIZES = (assembly.Size(fragments=300), assembly.million(fragments=600))
 
 PARTS = {
     "small": Part(small.run, partial(small.run, seconds=0.01, scale=FEW_CLIENTS)),
@@ -54,7 +56,8 @@ PARTS = {
     "durable": Part(partial(durable.run, seconds=0.4), partial(durable.run, seconds=0.01, clients=(1, 2))),
     "fairness": Part(partial(fairness.run, seconds=1.0), partial(fairness.run, seconds=0.05, peers=2, batch=50)),
     "tasks": Part(partial(tasks.run, short=1_000), partial(tasks.run, long=2, short=4), rounds=2),
-    "assembly": Part(assembly.run, partial(assembly.run, sizes=(300,), questions=2), rounds=2),
+    "assembly": Part(assembly.run, partial(assembly.run, sizes=FEW_SIZES, questions=2), rounds=2),
+    "shell": Part(shell.run, partial(shell.run, files=40, changes=(1, 5))),
     "lifecycles": Part(
         partial(lifecycles.run, lifecycles=1_000, records=10_000),
         partial(lifecycles.run, lifecycles=8, records=40, clients=2),

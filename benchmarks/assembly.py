@@ -4,6 +4,12 @@ bm25s and SQLite's FTS5 run in the same process and give ids. `client.assemble` 
 offer, in two processes, fuses and packs what they find, renders it and keeps a receipt; `keyword` is that one strategy
 alone, asked in the same way. What is timed: the first answer, with all that has to be indexed for it; further ones; and
 those after 100 fragments were added, and after 100 were changed, with the adding and the changing.
+
+A million fragments are short ones, in one worker, beside FTS5 alone, and none is added or changed: everything else
+would take more than 6 GB and several minutes. There, `semantic` finds nothing (`limits.SEMANTIC_FRAGMENTS_MAX`).
+
+The memory is that of the index of words: the arrays that a worker has of it, without rows and bodies, which the manager
+and the view have, and without the indexes of other strategies.
 """
 
 from __future__ import annotations
@@ -12,26 +18,28 @@ import re
 import sqlite3
 import statistics
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 import bm25s
 import numpy as np
+from msgspec import Struct
 
 import stepwell as sw
 from benchmarks.fill import store_all
 from benchmarks.section import Figures, Goal, Section
+from benchmarks.vocabulary import spelled
+from stepwell.strategies.index.index_cache import Bm25IndexCache
+from stepwell.strategies.protocol import StrategyView
 
-FRAGMENTS: Final = (10_000, 100_000)
-WORDS_PER_FRAGMENT: Final = 100
 CHANGES: Final = 100
 QUESTIONS: Final = 20  # in each round
-WORKERS: Final = 2
 RESULTS: Final = 100
 
-QUESTION_MS_MAX: Final = 100.0
+INDEX_SHARE_MAX: Final = 1.5
+"""The memory of the index of words, as a multiple of the text."""
 ADDING_SHARE_MAX: Final = 0.1
 """The share of the first answer's time that adding and asking may take. Rebuilding the index would take all of it."""
 
@@ -42,8 +50,51 @@ _COMMON: Final = (
     *("how", "where", "does", "are", "when"),
 )
 
+_WORDS: Final = "index of words"
+_DEADLINE_SECONDS: Final = (
+    300.0  # of a strategy: the first question to a million fragments takes long on a busy machine
+)
+_TEXTS_AT_ONCE: Final = 10_000
+
 Texts = dict[str, str]
 Values = dict[tuple[str, str], list[float]]  # by work and contender
+
+
+class Size(Struct, frozen=True, kw_only=True):
+    """Fragments to ask, and how: `contenders` take part, and `is_changed` is true if fragments are added and changed.
+
+    `question_ms_max` is the goal of a further question, if there is one.
+    """
+
+    fragments: int
+    words: int = 100
+    workers: int = 2
+    contenders: tuple[str, ...] = (_ASSEMBLE, _KEYWORD, _BM25S, _FTS5)
+    is_changed: bool = True
+    question_ms_max: float | None = None
+
+    @property
+    def works(self) -> tuple[str, ...]:
+        return (_FIRST, _WARM, _ADDED, _CHANGED) if self.is_changed else (_FIRST, _WARM)
+
+    def __str__(self) -> str:
+        workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
+        return f"Questions to {self.fragments:,} fragments of {self.words} words, {workers}"
+
+
+def million(fragments: int = 1_000_000) -> Size:
+    """Return the size at which only one worker and one peer take part."""
+    return Size(
+        fragments=fragments,
+        words=20,
+        workers=1,
+        contenders=(_ASSEMBLE, _FTS5),
+        is_changed=False,
+        question_ms_max=300.0,
+    )
+
+
+SIZES: Final = (Size(fragments=10_000), Size(fragments=100_000, question_ms_max=60.0), million())
 
 
 class Engine(Protocol):
@@ -58,9 +109,10 @@ class Engine(Protocol):
 class Corpus:
     """A generator of texts whose words are distributed as in a natural language; the same in each run."""
 
-    def __init__(self, words: int = 50_000) -> None:
+    def __init__(self, words_per_text: int, words: int = 50_000) -> None:
+        self._words_per_text = words_per_text
         self._random = np.random.default_rng(6)
-        self._vocabulary = np.array([*_COMMON, *(_spelled(number) for number in range(words - len(_COMMON)))])
+        self._vocabulary = np.array([*_COMMON, *(spelled(number) for number in range(words - len(_COMMON)))])
         weights = 1 / (np.arange(words) + 2.7)
         self._shares = weights / weights.sum()
         self._count = 0
@@ -75,24 +127,18 @@ class Corpus:
         return self._texts(self._random.choice(self._count, count, replace=False).tolist())
 
     def _texts(self, numbers: Sequence[int]) -> Texts:
-        chosen = self._random.choice(self._vocabulary, (len(numbers), WORDS_PER_FRAGMENT), p=self._shares)
-        ids = (f"doc/{number // 100}#{number}" for number in numbers)
-        return dict(zip(ids, map(" ".join, chosen.tolist()), strict=True))
+        found: Texts = {}
+        for first in range(0, len(numbers), _TEXTS_AT_ONCE):
+            some = numbers[first : first + _TEXTS_AT_ONCE]
+            chosen = self._random.choice(self._vocabulary, (len(some), self._words_per_text), p=self._shares)
+            ids = (f"doc/{number // 100}#{number}" for number in some)
+            found |= zip(ids, map(" ".join, chosen.tolist()), strict=True)
+        return found
 
     def question(self) -> str:
         """Return a few words of medium frequency among common ones."""
         common = self._random.choice(_COMMON, 5).tolist()
         return " ".join([*common, *self._random.choice(self._vocabulary[100:10_000], 4).tolist()]) + "?"
-
-
-def _spelled(number: int) -> str:
-    """Return a pronounceable word, a different one for each number."""
-    word = ""
-    while True:
-        number, part = divmod(number, 80)
-        word += "bcdfglmnprstvzkh"[part // 5] + "aeiou"[part % 5]
-        if not number:
-            return word + "n"
 
 
 class Assemble:
@@ -109,9 +155,17 @@ class Assemble:
         store_all(self._client, fragments)
 
     def ask(self, question: str) -> int:
-        answer = self._client.assemble(sw.ContextRequest(projects=self._client.projects or (), query=question))
+        request = sw.ContextRequest(projects=self._client.projects or (), query=question)
+        answer = self._client.assemble(request, deadline_s=_DEADLINE_SECONDS)
         assert not any(each.failure for each in answer.strategies), answer.strategies
         return len(answer.fragments)
+
+    def index_bytes(self) -> int:
+        """Return the size of the index of words, as a worker makes it of the same fragments."""
+        assert self._client.projects is not None
+        (project,) = self._client.projects
+        view = cast("StrategyView", self._client.view())
+        return Bm25IndexCache().content(view, project).array_bytes
 
 
 class Keyword(Assemble):
@@ -163,75 +217,89 @@ def _words(text: str) -> list[str]:
 
 
 @contextmanager
-def engines() -> Generator[dict[str, Engine]]:
-    """Yield all engines, empty. Each stepwell engine has its own workers."""
+def engines(size: Size) -> Generator[dict[str, Engine]]:
+    """Yield the engines that take part, empty. Each stepwell engine has its own workers."""
     found: dict[str, Engine] = {}
     with ExitStack() as stack:
-        for name, kind in ((_ASSEMBLE, Assemble), (_KEYWORD, Keyword)):
-            budget = sw.TierBudget(hot_tokens=100_000_000)
-            runtime = stack.enter_context(sw.Runtime.start(workers=WORKERS, budget=budget))
-            found[name] = kind(stack.enter_context(runtime.client(projects=["p"])))
-        found[_BM25S] = Bm25s()
-        found[_FTS5] = Fts5(stack.enter_context(closing(sqlite3.connect(":memory:"))))
+        for name in size.contenders:
+            if name == _BM25S:
+                found[name] = Bm25s()
+            elif name == _FTS5:
+                found[name] = Fts5(stack.enter_context(closing(sqlite3.connect(":memory:"))))
+            else:
+                budget = sw.TierBudget(hot_tokens=100_000_000)
+                runtime = stack.enter_context(sw.Runtime.start(workers=size.workers, budget=budget))
+                kind = Assemble if name == _ASSEMBLE else Keyword
+                found[name] = kind(stack.enter_context(runtime.client(projects=["p"])))
         yield found
 
 
-def run(rounds: int, sizes: Sequence[int] = FRAGMENTS, questions: int = QUESTIONS) -> list[Section]:
-    """Return the milliseconds per question. Goals bound the time after changes, as a share of the first."""
-    sections: list[Section] = []
-    for size in sizes:
-        values = _measured(rounds, size, questions)
-        medians = {contender: statistics.median(values[_FIRST, contender]) for _, contender in values}
-        shares = [
-            Figures(work, contender, tuple(each / medians[contender] for each in found))
-            for (work, contender), found in values.items()
-            if work in {_ADDED, _CHANGED}
-        ]
-        figures = tuple(Figures(*key, tuple(found)) for key, found in values.items())
-        title = f"Questions to {size:,} fragments of {WORDS_PER_FRAGMENT} words, {WORKERS} workers"
-        warm, adding = (
-            Goal(work, _ASSEMBLE, "at most", value)
-            for work, value in ((_WARM, QUESTION_MS_MAX), (_ADDED, ADDING_SHARE_MAX))
-        )
-        is_last = size == sizes[-1]
-        sections += (
-            Section(title=title, unit="ms", figures=figures, goals=(warm,) if is_last else ()),
-            Section(title=title, unit="of the first", figures=tuple(shares), goals=(adding,) if is_last else ()),
-        )
-    return sections
+def run(rounds: int, sizes: Sequence[Size] = SIZES, questions: int = QUESTIONS) -> list[Section]:
+    """Return the milliseconds per question, the time after changes as a share of the first, and the index's memory."""
+    return [section for size in sizes for section in _sections(size, _measured(rounds, size, questions))]
 
 
-def _measured(rounds: int, fragments: int, questions: int) -> Values:
+def _sections(size: Size, values: Values) -> Iterator[Section]:
+    """Yield the tables of one size."""
+    title, has_goals = str(size), size.question_ms_max is not None
+    share = Figures(_WORDS, _KEYWORD, tuple(values.pop((_WORDS, _KEYWORD), ())))
+    figures = tuple(Figures(*key, tuple(found)) for key, found in values.items())
+    warm = [Goal(_WARM, _ASSEMBLE, "at most", size.question_ms_max)] if size.question_ms_max is not None else []
+    yield Section(title=title, unit="ms", figures=figures, goals=tuple(warm))
+    if not size.is_changed:
+        return
+    medians = {each.contender: each.median for each in figures if each.work == _FIRST}
+    shares = tuple(
+        Figures(each.work, each.contender, tuple(value / medians[each.contender] for value in each.values))
+        for each in figures
+        if each.work in {_ADDED, _CHANGED}
+    )
+    adding = Goal(_ADDED, _ASSEMBLE, "at most", ADDING_SHARE_MAX)
+    yield Section(title=title, unit="of the first", figures=shares, goals=(adding,) if has_goals else ())
+    memory = Goal(_WORDS, _KEYWORD, "at most", INDEX_SHARE_MAX)
+    yield Section(title=f"{title}: memory", unit="of the text", figures=(share,), goals=(memory,))
+
+
+def _measured(rounds: int, size: Size, questions: int) -> Values:
     """Measure each engine with each question. The first indexing counts; storing the first fragments does not.
 
-    There is only one first question for each engine, so it has one value.
+    There is only one first question for each engine, and one index, so these have one value.
     """
-    corpus = Corpus()
-    with engines() as found:
-        values: Values = {(work, name): [] for work in (_FIRST, _WARM, _ADDED, _CHANGED) for name in found}
-        texts, question = corpus.texts(fragments), corpus.question()
+    corpus = Corpus(size.words)
+    with engines(size) as found:
+        values: Values = {(work, name): [] for work in size.works for name in found}
+        texts, question = corpus.texts(size.fragments), corpus.question()
         for name, engine in found.items():
             is_ours = isinstance(engine, Assemble)
             if is_ours:
                 engine.add(texts)
             values[_FIRST, name].append(_timed_ms(engine, {} if is_ours else texts, question))
             if is_ours:
-                _warm(engine, [corpus.question() for _ in range(questions)])
+                _warm(engine, [corpus.question() for _ in range(questions)], size.workers)
+            if isinstance(engine, Keyword):
+                values[_WORDS, name] = [engine.index_bytes() / sum(map(len, texts.values()))]
+        texts.clear()
         for _ in range(rounds):
             asked = [corpus.question() for _ in range(questions)]
             taken = [[_timed_ms(engine, {}, each) for engine in found.values()] for each in asked]
             for name, milliseconds in zip(found, zip(*taken, strict=True), strict=True):
                 values[_WARM, name].append(statistics.median(milliseconds))
-            for work, texts in ((_ADDED, corpus.texts(CHANGES)), (_CHANGED, corpus.changed(CHANGES))):
-                question = corpus.question()
-                for name, engine in found.items():
-                    values[work, name].append(_timed_ms(engine, texts, question))
+            if size.is_changed:
+                _change(corpus, found, values)
     return values
 
 
-def _warm(engine: Engine, questions: list[str]) -> None:
+def _change(corpus: Corpus, found: Mapping[str, Engine], values: Values) -> None:
+    """Add fragments, and ask; change some, and ask again."""
+    for work, texts in ((_ADDED, corpus.texts(CHANGES)), (_CHANGED, corpus.changed(CHANGES))):
+        question = corpus.question()
+        for name, engine in found.items():
+            values[work, name].append(_timed_ms(engine, texts, question))
+
+
+def _warm(engine: Engine, questions: list[str], workers: int) -> None:
     """Ask so many questions at once that every worker runs every strategy, because each worker has its own indexes."""
-    with ThreadPoolExecutor(2 * WORKERS) as executor:
+    with ThreadPoolExecutor(2 * workers) as executor:
         for _ in executor.map(engine.ask, questions):
             pass
 

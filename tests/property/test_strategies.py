@@ -10,15 +10,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from stepwell import limits
+from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import FILE_KIND, is_content, part_prefix
 from stepwell.strategies.builtin.keyword import KeywordStrategy
 from stepwell.strategies.builtin.recency import RecencyStrategy
 from stepwell.strategies.index.bm25 import Bm25Index
 from stepwell.strategies.index.fields import WEIGHT_UNIT, Weights
-from stepwell.strategies.index.file_ranking import FILE, K1, POINTED, SIZE, B
+from stepwell.strategies.index.file_ranking import FILE, K1, PASSAGE, POINTED, SIZE, B
 from stepwell.strategies.index.files import IMPORT_TERM, STEM_TERM
+from stepwell.strategies.index.passages import COUNTED_MAX, REACH_TOKENS, SATURATION
 from stepwell.strategies.index.query import TITLE
-from stepwell.strategies.index.terms import distinct_terms, query_weight, term_counts
+from stepwell.strategies.index.terms import distinct_terms, is_stop_term, query_weight, term_counts
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment
 from stepwell.strategies.ranking import by_score
 from tests.support.strategy_views import MemoryView, Store, found
@@ -137,12 +139,15 @@ def described(index: Bm25Index) -> dict[str, tuple[float, int, str]]:
 
 @given(walks(), requests())
 def test_scores_of_turns_are_what_the_formula_says(walk: list[MemoryView], request: ContextRequest) -> None:
-    """BM25 with what the fields have, weighted, over the length of the body, as a share of the best."""
+    """BM25 with what the fields have, weighted, over the length of the body, and that of the passage, as shares of the
+    best.
+    """
     weights, view = Weights(), turns(walk[-1])
     expected: dict[tuple[str, str], float] = {}
     for project in request.projects:
         counts: dict[str, dict[str, float]] = {}
         lengths: dict[str, int] = {}
+        bodies: dict[str, dict[str, int]] = {}
         scores: dict[str, float] = {}
         for row in filter(is_content, view.rows(project)):
             seen = view.get(row.fragment_id, project=project)
@@ -163,6 +168,7 @@ def test_scores_of_turns_are_what_the_formula_says(walk: list[MemoryView], reque
                 for term, count in found_terms.items():
                     total[term] = total.get(term, 0.0) + weight * count / WEIGHT_UNIT
             counts[row.fragment_id], lengths[row.fragment_id] = total, sum(body.values())
+            bodies[row.fragment_id] = body
         mean = sum(lengths.values()) / len(lengths) if any(lengths.values()) else 1.0
         for term, repeated in term_counts(request.query).items():
             having = [fragment_id for fragment_id, total in counts.items() if term in total]
@@ -173,10 +179,46 @@ def test_scores_of_turns_are_what_the_formula_says(walk: list[MemoryView], reque
                 zone = query_weight(term) * math.log1p(TITLE * repeated)
                 scores[fragment_id] = scores.get(fragment_id, 0) + zone * idf * frequency / (frequency + norm)
         best = max(scores.values(), default=1.0)
-        expected |= {(project, each): (1 + FILE) * score / best for each, score in scores.items()}
+        around = passages([row for row in view.rows(project) if row.source], counts, bodies, request.query)
+        best_around = max((scores.get(each, 0.0) / best for each in around), default=0.0)
+        for each, score in scores.items():
+            part = PASSAGE * best_around * around[each] if each in around else FILE * score / best
+            expected[project, each] = score / best + part
     asked = ContextRequest(projects=request.projects, query=request.query)
     results = found(KeywordStrategy(), asked, view, 10_000)
     assert {(each.project, each.fragment_id): each.score for each in results} == pytest.approx(expected, abs=1e-9)
+
+
+def passages(
+    rows: list[FragmentRow], found_in: dict[str, dict[str, float]], bodies: dict[str, dict[str, int]], query: str
+) -> dict[str, float]:
+    """The scores of the passages around turns, as shares of the best; none if every turn has a source of its own."""
+    if len({row.source for row in rows}) == len(rows):
+        return {}
+    counts = term_counts(query)
+    content = [term for term in counts if not is_stop_term(term)] or [*counts]
+    middles: dict[str, float] = {}
+    ends: dict[str, int] = {}
+    for row in rows:
+        begin = ends.get(row.source, 0)
+        middles[row.fragment_id], ends[row.source] = begin + row.tokens / 2, begin + row.tokens
+    total = dict.fromkeys(middles, 0.0)
+    for term in content:
+        having = sum(term in found for found in found_in.values())
+        if not having:
+            continue
+        idf = math.log(1 + (len(bodies) - having + 0.5) / (having + 0.5))
+        for row in rows:
+            near = sum(
+                min(COUNTED_MAX, bodies[other.fragment_id].get(term, 0))
+                * max(0.0, 1 - abs(middles[row.fragment_id] - middles[other.fragment_id]) / REACH_TOKENS)
+                for other in rows
+                if other.source == row.source
+            )
+            zone = query_weight(term) * math.log1p(TITLE * counts[term])
+            total[row.fragment_id] += zone * idf * near / (near + SATURATION)
+    best = max(total.values(), default=0.0)
+    return {each: score / best if best else 0.0 for each, score in total.items()}
 
 
 def turns(view: MemoryView) -> MemoryView:

@@ -168,7 +168,8 @@ def _outcome(read: FileRead, request: FileRequest, count: Count, policy: SecretP
 def _part(part: Part, data: bytes, part_id: str, count: Count, places: Sequence[RedactedPlace]) -> PartFound:
     body = data[part.start : part.end]
     outline = replace(part.outline, redacted=places_within(places, part.outline.lines)) if places else part.outline
-    metadata = {**outline.metadata(), PART_KEY: VERSION}
+    metadata = outline.metadata()
+    metadata[PART_KEY] = VERSION
     return PartFound(part_id, part.start, part.end, part.kind, count(body), digest_of(body), metadata)
 
 

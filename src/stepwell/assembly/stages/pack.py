@@ -8,7 +8,7 @@ is shown at every larger budget, unless a better one takes its room there.
 2. Docstrings come back, those of the best matches first, as far as there is room.
 3. The other candidates fill the room that is left, as they are.
 4. Further files of code whose best match is not far below the stop score are named, by its signature, up to
-   `FILES_SHOWN` files in all.
+   `FILES_SHOWN` files of code in all.
 
 A match with nearly the best score that does not fit is shown in a shorter form. The first one always is: as a signature
 or, where not even that fits, by its name and lines.
@@ -42,7 +42,7 @@ BYTES_PER_TOKEN_MAX: Final = 64  # a body with more bytes for each free token do
 CUT_RATIO: Final = 2  # times the room: a larger body is not read in the hope that it fits without its docstrings
 STRONG: Final = 0.9  # of the best score: a candidate as good as this that does not fit is shown in a shorter form
 SHORTENED_PART: Final = 4  # a shorter form may take a quarter of all room
-FILES_SHOWN: Final = 10  # files in an answer, as far as further ones can be named
+FILES_SHOWN: Final = 10  # files of code in an answer, as far as further ones can be named
 NAMED_TOKENS_MAX: Final = 100  # for the name of a source and the signature of its best match
 
 NO_ROOM: Final = "there was no room for it"
@@ -178,7 +178,8 @@ class _Packing:
         """Pack the signature of a match in code, or its name, if its file is not shown and few others are."""
         row = scored.candidate.row
         is_shown = (row.project, row.source) in self._places
-        if row.kind == CODE and not is_shown and len(self._places) < FILES_SHOWN and self._context.forms is not full:
+        files = sum(any(each.kind == CODE for each in pieces.values()) for pieces in self._places.values())
+        if row.kind == CODE and not is_shown and files < FILES_SHOWN and self._context.forms is not full:
             forms = self._shorter_forms(scored, briefest)
             any(self._put(rank, scored, form, NAMED_TOKENS_MAX) for form in islice(forms, 2))
 

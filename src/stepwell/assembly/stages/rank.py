@@ -28,7 +28,7 @@ from stepwell.strategies.payload import StrategyResult
 from stepwell.strategies.protocol import ContextRequest, StrategyInfo
 
 VOICE_MIN: Final = 0.05  # of the largest weight: a strategy with less has no say in which fragment is the first
-NAMED_PART: Final = 0.5  # of the stop score: a file whose best match reaches it may be named
+NAMED_PART: Final = 0.25  # of the stop score: a file whose best match reaches it may be named
 EVIDENCE_PART: Final = 0.4  # times the stop score; measured: it costs no hit, and stops after a single good match
 
 QUERY: Final = "query"

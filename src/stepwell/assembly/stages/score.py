@@ -4,8 +4,12 @@ Relevance counts 0.4, hierarchy (the parts around it) 0.3, quality 0.2 and recen
 fragment leaves room for another one. A test says much the same as the code that it tests, in more words, and a function
 has several tests; unless the query asks for tests, they count less.
 
-Of code, relevance counts nearly alone, and the other parts only decide between equals: a definition is written to be
-read alone, and neither its length nor its age tells whether it is the one that is wanted.
+That holds for turns of a conversation. Of code and prose, relevance counts nearly alone, and the other parts only
+decide between equals: a definition or a section is written to be read alone, and neither its length nor its age tells
+whether it is the one that is wanted. One rule for both keeps weak matches in documents from displacing code.
+
+The quality of a turn of a conversation is the part of its tokens that is its own text: its speaker and its line take
+room, too, and in a budget many turns of a word or two show less than a few longer ones.
 
 A fragment that every strategy ranks first is first.
 """
@@ -22,6 +26,7 @@ from msgspec.structs import replace
 
 from stepwell.assembly.candidate import Candidate, ScoredCandidate, Scores
 from stepwell.assembly.inputs import Key
+from stepwell.assembly.stages.dedupe import TURN
 from stepwell.domain.tiers.model import HOT, FragmentRow
 from stepwell.strategies.protocol import ContextRequest
 
@@ -29,11 +34,11 @@ RELEVANCE: Final = 0.4
 HIERARCHY: Final = 0.3
 QUALITY: Final = 0.2
 RECENCY: Final = 0.1
-CODE_KIND: Final = "code"
-CODE_RELEVANCE: Final = 0.95
-CODE_OTHER: Final = 0.05  # of the other parts together, each in proportion to its weight above
+ALONE_RELEVANCE: Final = 0.95  # of a fragment that is written to be read alone
+ALONE_OTHER: Final = 0.05  # of the other parts together, each in proportion to its weight above
 
 LONG_TOKENS: Final = 600.0  # a fragment of this length has 1/e of the quality
+TURN_LAYOUT_TOKENS: Final = 4.0  # that a turn takes besides its text: the speaker, and the end of the line
 TEST_QUALITY: Final = 0.4  # times the quality of other code
 HALF_LIFE_MS: Final = 24 * 60 * 60 * 1000
 
@@ -57,21 +62,26 @@ def balanced(request: ContextRequest, candidates: Sequence[Candidate]) -> tuple[
     test_quality = 1.0 if _ASKS_FOR_TESTS.search(request.query) else TEST_QUALITY
     scored: list[ScoredCandidate] = []
     for each, at_ms in zip(candidates, written_ms, strict=True):
-        quality = exp(-each.row.tokens / LONG_TOKENS)
-        if _is_test(each.row.source):
-            quality *= test_quality
+        quality = _density(each.row) * (test_quality if _is_test(each.row.source) else 1.0)
         recency = exp2(-max(0, now_ms - at_ms) / HALF_LIFE_MS)
         total = _total(each, quality, recency)
         scored.append(ScoredCandidate(each, Scores(total, each.relevance, each.hierarchy, quality, recency)))
     return _ranked(_with_unanimous_first(scored))
 
 
+def _density(row: FragmentRow) -> float:
+    """Return the quality of a fragment by its length: of a turn, the part that is text; else less if it is long."""
+    if row.kind == TURN:
+        return row.tokens / (row.tokens + TURN_LAYOUT_TOKENS)
+    return exp(-row.tokens / LONG_TOKENS)
+
+
 def _total(candidate: Candidate, quality: float, recency: float) -> float:
     """Return the sum of the four parts."""
-    if candidate.row.kind == CODE_KIND:
-        others = HIERARCHY * min(1.0, candidate.hierarchy) + QUALITY * quality + RECENCY * recency
-        return CODE_RELEVANCE * candidate.relevance + CODE_OTHER * others
-    return RELEVANCE * candidate.relevance + HIERARCHY * candidate.hierarchy + QUALITY * quality + RECENCY * recency
+    if candidate.row.kind == TURN:
+        return RELEVANCE * candidate.relevance + HIERARCHY * candidate.hierarchy + QUALITY * quality + RECENCY * recency
+    others = HIERARCHY * min(1.0, candidate.hierarchy) + QUALITY * quality + RECENCY * recency
+    return ALONE_RELEVANCE * candidate.relevance + ALONE_OTHER * others
 
 
 def _with_unanimous_first(scored: Sequence[ScoredCandidate]) -> list[ScoredCandidate]:

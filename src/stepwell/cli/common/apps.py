@@ -116,7 +116,7 @@ class ShellCommand(TyperCommand):
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if record is not None and param.param_type_name == "argument":
-                sections["Arguments"].append((param.metavar or param.name, record[1]))
+                sections["Arguments"].append((str(param.metavar or param.name), record[1]))
             elif record is not None:
                 sections["Options"].append(record)
         for heading, rows in sections.items():

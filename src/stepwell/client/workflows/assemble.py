@@ -7,6 +7,7 @@ manager only stores the receipt. Assembling is no access: it changes nothing in 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final, Protocol, cast
 
 import msgspec
@@ -18,7 +19,10 @@ from stepwell.assembly import components, pipeline, replay
 from stepwell.assembly.answer import Answer
 from stepwell.assembly.inputs import AssemblyInputs, Failure
 from stepwell.assembly.receipt import Receipt
+from stepwell.assembly.source_parts import SourceParts
+from stepwell.assembly.stages import expand
 from stepwell.assembly.stages.allocate import candidate_tokens
+from stepwell.assembly.stages.expand import Expand
 from stepwell.assembly.stages.select import names_to_ask
 from stepwell.client.api.plans import PlanApi
 from stepwell.client.api.receipts import ReceiptService
@@ -75,13 +79,14 @@ class RequestOptions(Struct, frozen=True, kw_only=True):
 class ContextAssembly:
     """Assembles answers for one client, which owns it. Any number of threads may use it.
 
-    Its only state is the executor with the circuit breakers of the strategies.
+    Its only state is the executor with the circuit breakers of the strategies, and the rows of the last views.
     """
 
     def __init__(self, client: AssemblyClient) -> None:
         self._client = client
         self._session = client.session
         self._executor = DefaultStrategyExecutor(client)
+        self._nearby: Final[Expand] = partial(expand.nearby, find_rows=SourceParts().find)
 
     def assemble(
         self,
@@ -98,6 +103,8 @@ class ContextAssembly:
     ) -> Answer:
         """Return an answer, as `Client.assemble` promises; the receipt is stored if there is room for it."""
         chosen = components.named(stages or {})  # first, so that a wrong name is refused before work is done
+        if chosen.expand is expand.nearby:
+            chosen = replace(chosen, expand=self._nearby)
         full_request = self._full_request(request, options, plan_id, view)
         offers = tuple(map(info_of, self._client.strategies.list().offers))
         names = names_to_ask(full_request, offers) if strategies is None else tuple(strategies)

@@ -50,7 +50,7 @@ class RedactedPlace(Struct, frozen=True, array_like=True, gc=False):
         return f"{self.kind} (line {first})" if first == last else f"{self.kind} (lines {first}-{last})"
 
 
-class Outline(Struct, frozen=True):
+class Outline(Struct, frozen=True, gc=False):
     """The place of a fragment in its source, its name, and its references. Unknown fields are None or empty.
 
     `redacted` are the places in it at which ingesting has redacted a secret.
@@ -66,27 +66,31 @@ class Outline(Struct, frozen=True):
     @classmethod
     def of(cls, metadata: Mapping[str, str]) -> Outline:
         """Return the outline in a fragment's metadata. Malformed values count as unknown."""
-        refs = metadata.get("refs", "")
         return cls(
             lines=_lines(metadata.get("lines", "")),
             name=metadata.get("name", ""),
-            order=_number(metadata.get("order", "")),
+            order=order_of(metadata),
             speaker=metadata.get("speaker", ""),
-            refs=tuple(each for each in refs.split("\n") if each)[: limits.OUTLINE_REFS_MAX] if refs else (),
+            refs=tuple(refs_of(metadata)),
             redacted=redacted_of(metadata),
         )
 
     def metadata(self) -> dict[str, str]:
         """Return the outline as metadata: known fields only, cut to their bounds."""
-        texts = {
-            "lines": f"{self.lines[0]}-{self.lines[1]}" if self.lines else "",
-            "name": self.name[: limits.OUTLINE_NAME_CHARS_MAX],
-            "order": "" if self.order is None else str(self.order),
-            "speaker": self.speaker[: limits.OUTLINE_NAME_CHARS_MAX],
-            "refs": "\n".join(_bounded_refs(self.refs)),
-            "redacted": "\n".join(f"{each.lines[0]}-{each.lines[1]} {each.kind}" for each in self.redacted),
-        }
-        return {key: text for key, text in texts.items() if text}
+        texts: dict[str, str] = {}
+        if self.lines:
+            texts["lines"] = f"{self.lines[0]}-{self.lines[1]}"
+        if self.name:
+            texts["name"] = self.name[: limits.OUTLINE_NAME_CHARS_MAX]
+        if self.order is not None:
+            texts["order"] = str(self.order)
+        if self.speaker:
+            texts["speaker"] = self.speaker[: limits.OUTLINE_NAME_CHARS_MAX]
+        if refs := _joined_refs(self.refs):
+            texts["refs"] = refs
+        if self.redacted:
+            texts["redacted"] = "\n".join(f"{each.lines[0]}-{each.lines[1]} {each.kind}" for each in self.redacted)
+        return texts
 
 
 class FileOutline(Struct, frozen=True):
@@ -144,6 +148,18 @@ def lines_of(metadata: Mapping[str, str]) -> tuple[int, int] | None:
     """Return the lines alone: `Outline.of` is too slow for thousands of rows."""
     text = metadata.get("lines")
     return _lines(text) if text else None
+
+
+def order_of(metadata: Mapping[str, str]) -> int | None:
+    """Return the order alone, as `lines_of` does for lines."""
+    text = metadata.get("order")
+    return _number(text) if text else None
+
+
+def refs_of(metadata: Mapping[str, str]) -> list[str]:
+    """Return the references alone, as `lines_of` does for lines."""
+    text = metadata.get("refs")
+    return [*filter(None, text.split("\n"))][: limits.OUTLINE_REFS_MAX] if text else []
 
 
 def redacted_of(metadata: Mapping[str, str]) -> tuple[RedactedPlace, ...]:
@@ -225,8 +241,11 @@ def _shortened(text: str, chars_max: int) -> str:
     return f"{text[: chars_max - _DIGEST_CHARS - 1]}~{digest_of(text.encode()).hex()[:_DIGEST_CHARS]}"
 
 
-def _bounded_refs(refs: Iterable[str]) -> list[str]:
-    """Return the first references that fit into the bounds."""
+def _joined_refs(refs: Sequence[str]) -> str:
+    """Return the first references that fit into the bounds, a line for each."""
+    text = "\n".join(refs)
+    if len(refs) <= limits.OUTLINE_REFS_MAX and len(text) < limits.OUTLINE_REFS_CHARS_MAX:
+        return text
     fitting: list[str] = []
     chars = 0
     for ref in refs:
@@ -234,7 +253,7 @@ def _bounded_refs(refs: Iterable[str]) -> list[str]:
         if len(fitting) == limits.OUTLINE_REFS_MAX or chars > limits.OUTLINE_REFS_CHARS_MAX:
             break
         fitting.append(ref)
-    return fitting
+    return "\n".join(fitting)
 
 
 def _number(text: str) -> int | None:

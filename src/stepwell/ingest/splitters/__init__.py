@@ -4,7 +4,8 @@ A splitter is a function `borders(lines)` that returns `lines.Border`s, or None 
 not decide about sizes: `windows` merges and cuts. So a splitter may miss a border, or find one too many, and still
 every byte is in exactly one part.
 
-- `python`: by the syntax tree; `definitions` with the table `languages`: other languages, by patterns of lines.
+- `python`: by the syntax tree (`python_tree`); `syntax_tree` with the table `grammars`: by the trees of tree-sitter;
+  `definitions` with the table `languages`: other languages, by patterns of lines.
 - `headings`: Markdown, reStructuredText, AsciiDoc and Org; `turns`: conversations in JSONL.
 - `references`: the names and files that a part refers to.
 

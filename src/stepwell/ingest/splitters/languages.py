@@ -35,6 +35,7 @@ class Language(Struct, frozen=True):
     - `definition`: a pattern of a definition's first line. It is a text, and compiled when the first such file comes,
       because most runs need few languages.
     - `imports`: patterns of lines that name other modules.
+    - `import_words`: texts of which such a line has at least one. A text without any is not searched.
     - `comments`: prefixes of lines that belong to the definition right below them.
     - `separator`: stands between a thing and its member in a name.
     - `is_relative`: an import that begins with a dot, or is quoted, names a file relative to the importing one.
@@ -45,6 +46,7 @@ class Language(Struct, frozen=True):
     kind: str = "code"
     definition: str = ""
     imports: tuple[str, ...] = ()
+    import_words: tuple[str, ...] = ("",)
     comments: tuple[str, ...] = ("//", "/*", "*", "@")
     separator: str = "."
     is_relative: bool = False
@@ -71,6 +73,7 @@ LANGUAGES: Final = (
             r"^[ \t]*from[ \t]+(?P<module>[.\w]+)[ \t]+import[ \t]+(?P<names>\([^)]*\)|[^\n#;]+)",
             r"^[ \t]*import[ \t]+(?P<names>[^\n#;]+)",
         ),
+        import_words=("import",),
         comments=("#", "@"),
     ),
     Language(
@@ -81,6 +84,7 @@ LANGUAGES: Final = (
             r"""^\s*import\s+["'](?P<module>[^"'\n]+)["']""",
             r"""\b(?:require|import)\(\s*["'](?P<module>[^"'\n]+)["']\s*\)""",
         ),
+        import_words=("from", "import", "require"),
         is_relative=True,
     ),
     Language(
@@ -96,6 +100,7 @@ LANGUAGES: Final = (
             r"^\s*(?:pub(?:\([^)]*\))?\s+)?use\s+(?P<module>[\w:]+)",
             r"^\s*mod\s+(?P<module>\w+)\s*;",
         ),
+        import_words=("use", "mod"),
         comments=("//", "/*", "*", "#["),
         separator="::",
     ),
@@ -103,17 +108,20 @@ LANGUAGES: Final = (
         "java",
         (".java", ".cs"),
         imports=(r"^\s*(?:import|using)\s+(?:static\s+)?(?P<module>[A-Za-z_][\w.]*)",),
+        import_words=("import", "using"),
     ),
     Language(
         "kotlin",
         (".kt", ".kts", ".scala", ".groovy", ".gradle", ".swift", ".dart"),
         definition=_JAVA_LIKE,
         imports=(r"^\s*(?:import|using)\s+(?:static\s+)?(?P<module>[A-Za-z_][\w.]*)",),
+        import_words=("import", "using"),
     ),
     Language(
         "c",
         (".c", ".h", ".cc", ".cpp", ".cxx", ".hh", ".hpp", ".hxx", ".ipp", ".cu", ".m", ".mm", ".ino"),
         imports=(r'^\s*#\s*(?:include|import)\s*"(?P<module>[^"\n]+)"',),
+        import_words=("include", "import"),
         comments=("//", "/*", "*"),
         separator="::",
         is_relative=True,
@@ -122,6 +130,7 @@ LANGUAGES: Final = (
         "ruby",
         (".rb", ".rake", ".gemspec"),
         imports=(r"""^\s*require(?:_relative)?[\s(]+["'](?P<module>[^"'\n]+)["']""",),
+        import_words=("require",),
         comments=("#",),
     ),
     Language(
@@ -131,6 +140,7 @@ LANGUAGES: Final = (
             r"^\s*use\s+(?P<module>[\w\\]+)",
             r"""\b(?:require|include)(?:_once)?[\s(]+["'](?P<module>[^"'\n]+)["']""",
         ),
+        import_words=("use", "require", "include"),
         comments=("//", "/*", "*", "#"),
     ),
     Language(

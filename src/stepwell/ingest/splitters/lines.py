@@ -14,6 +14,8 @@ from typing import Final
 from msgspec import Struct
 
 _TAB_COLUMNS: Final = 4
+_OTHER_LINE_ENDS: Final = b"\v\f\x1c\x1d\x1e"
+"""Characters of ASCII at which `str.splitlines` ends a line, and `bytes.splitlines` does not."""
 
 
 class Lines:
@@ -21,9 +23,9 @@ class Lines:
 
     def __init__(self, data: bytes) -> None:
         self.data: Final = data
-        raw = data.splitlines(keepends=True)
-        self.texts: Final = [line.decode() for line in raw]
-        self.starts: Final = [*accumulate(map(len, raw), initial=0)]
+        self.texts: Final = _lines(data)
+        lengths = self.texts if data.isascii() else data.splitlines(keepends=True)
+        self.starts: Final = [*accumulate(map(len, lengths), initial=0)]
         """The position of each line in bytes, and the length of the text at the end."""
 
     def __len__(self) -> int:
@@ -39,6 +41,13 @@ class Lines:
     def indent(self, number: int) -> int:
         """Return the number of columns before the text of a line."""
         return indent(self.texts[number])
+
+
+def _lines(data: bytes) -> list[str]:
+    """Return the lines of a text. A `str` has further ends of lines: only a text without these is decoded at once."""
+    if data.isascii() and len(data.translate(None, _OTHER_LINE_ENDS)) == len(data):
+        return data.decode().splitlines(keepends=True)
+    return [line.decode() for line in data.splitlines(keepends=True)]
 
 
 def indent(line: str) -> int:
@@ -59,7 +68,7 @@ class Role(Enum):
     REST = auto()
 
 
-class Border(Struct, frozen=True):
+class Border(Struct, frozen=True, gc=False):
     """The beginning of a part: at a line, counted from 0.
 
     `scope` is the name of what the part is a member of: tiny members of one thing may share a fragment. A part that

@@ -6,34 +6,21 @@ A file that this Python cannot parse (a syntax error, a newer or older syntax) i
 from __future__ import annotations
 
 import ast
-import re
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from stepwell.ingest.splitters.lines import Border, Lines, Role
+from stepwell.ingest.splitters.python_tree import parsed
 
 _WHOLE_BYTES_MAX: Final = 1_000  # of a class that stays one part with its methods
-_FILENAME: Final = "<being split by stepwell>"  # by which the warnings of the parser are recognised
 
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def borders(lines: Lines) -> list[Border] | None:
     """Return borders of statements, and of methods of large classes; None if the file cannot be parsed."""
-    tree = _parsed(lines.data)
+    tree = parsed(lines.data)
     return None if tree is None else [*_statements(lines, tree.body, "", 0)]
-
-
-def _parsed(data: bytes) -> ast.Module | None:
-    """Return the syntax tree of a file; None if it cannot be parsed."""
-    # The parser warns about invalid escape sequences, which are no concern of a program that only reads the file. The
-    # filter is for this file name only. It is set each time, because the program may have replaced all filters since.
-    warnings.filterwarnings("ignore", module=re.escape(_FILENAME))
-    try:
-        return ast.parse(data, _FILENAME)
-    except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
-        return None
 
 
 def _statements(lines: Lines, body: Sequence[ast.stmt], scope: str, above: int) -> Iterator[Border]:

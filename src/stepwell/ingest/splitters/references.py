@@ -14,9 +14,10 @@ from typing import Final
 from stepwell import limits
 from stepwell.ingest.splitters.languages import Language
 
-_CALL: Final = re.compile(
-    r"(?<![\w.$])(?<!def )(?<!fn )(?<!func )(?<!function )([A-Za-z_$][\w$]*(?:(?:\.|::|->)[A-Za-z_$][\w$]*)*)[ \t]*\("
+_REVERSED_CALL: Final = re.compile(
+    r"\([ \t]*([\w$]*[A-Za-z_$](?:(?:\.|::|>-)[\w$]*[A-Za-z_$])*)(?![\w.$])(?! fed| nf| cnuf| noitcnuf)"
 )
+"""A call in a text that is read from its end. A bracket is found faster than every word that it may stand behind."""
 _BASES: Final = re.compile(r"^\s*class\s+\w+\s*\(([^)]*)\)", re.MULTILINE)
 _LINK: Final = re.compile(r"\]\(\s*<?([^\s)>]+)|^\s*\[[^\]]+\]:\s*<?(\S+?)>?\s*$|`[^`<]*<([^>`\s]+)>`_", re.MULTILINE)
 _MENTION: Final = re.compile(r"(?<!`)`{1,2}([A-Za-z_./][\w./:-]*)(?:\(\))?`{1,2}(?!`)")
@@ -39,11 +40,13 @@ def of_code(text: str, source: str, language: Language, own: Iterable[str]) -> t
     Imports come first, because they say most; names that are defined here are left out.
     """
     own_names = {name.rpartition(language.separator)[2] for name in own}
-    found = dict.fromkeys(_imported(text, source, language))
-    for bases in _BASES.finditer(text):
-        found.update((name[0], None) for name in _PYTHON_NAME.finditer(bases[1]))
-    for called in _CALL.finditer(text):
-        name = called[1].removeprefix("self.").removeprefix("this.")
+    has_imports = any(map(text.__contains__, language.import_words))
+    found = dict.fromkeys(_imported(text, source, language)) if has_imports else dict[str, None]()
+    if "class" in text:
+        for bases in _BASES.finditer(text):
+            found.update(dict.fromkeys(_PYTHON_NAME.findall(bases[1])))
+    for called in reversed(_REVERSED_CALL.findall(text[::-1])):
+        name = called[::-1].removeprefix("self.").removeprefix("this.")
         if name not in _COMMON_CALLS and name not in own_names and len(name) > 1:
             found.setdefault(name)
     return _bounded(found)

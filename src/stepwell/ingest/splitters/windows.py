@@ -22,7 +22,7 @@ _WINDOW_BYTES_MIN: Final = 600  # of a piece of a large part, so that its end is
 _TOP_BITS, _CONTINUED = 0xC0, 0x80  # a byte of UTF-8 with these two highest bits does not begin a character
 
 
-class Window(Struct, frozen=True):
+class Window(Struct, frozen=True, gc=False):
     """The bytes and lines of a fragment: lines are counted from 0, and the last one is included."""
 
     start: int
@@ -75,12 +75,12 @@ def _can_share_part(lines: Lines, before: Stretch, after: Stretch, *, are_tiny: 
     """
     if before.is_alone or after.is_alone:
         return False
-    sizes = lines.size(before.first, before.last), lines.size(after.first, after.last)
-    roles = {before.role, after.role}
-    if min(sizes) < _SCRAP_BYTES_MAX or (roles == {Role.REST} and before.scope == after.scope):
-        return sum(sizes) <= PART_BYTES_MAX
-    is_related = before.scope == after.scope or after.scope in before.names
-    return is_related and are_tiny and sizes[1] < TINY_BYTES and sum(sizes) <= _SHARED_BYTES_MAX
+    size, more = lines.size(before.first, before.last), lines.size(after.first, after.last)
+    are_rest = before.role is Role.REST and after.role is Role.REST
+    if size < _SCRAP_BYTES_MAX or more < _SCRAP_BYTES_MAX or (are_rest and before.scope == after.scope):
+        return size + more <= PART_BYTES_MAX
+    is_small = are_tiny and more < TINY_BYTES and size + more <= _SHARED_BYTES_MAX
+    return is_small and (before.scope == after.scope or after.scope in before.names)
 
 
 def _cut(lines: Lines, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
@@ -104,11 +104,13 @@ def _window_end(lines: Lines, first: int, last: int) -> int:
     if lines.size(first, last) <= PART_BYTES_MAX:
         return last
     best, best_rank = first + 1, (-1, 0, 0)
+    starts = lines.starts
+    begin, behind = starts[first], starts[last]
     for end in range(first + 1, last):
-        size = lines.size(first, end)
+        size = starts[end] - begin
         if size > PART_BYTES_MAX:
             break
-        if size < _WINDOW_BYTES_MIN or lines.size(end, last) < TINY_BYTES:
+        if size < _WINDOW_BYTES_MIN or behind - starts[end] < TINY_BYTES:
             rank = (0, 0, end)
         else:
             rank = (1 + lines.is_blank(end - 1), -lines.indent(end), end)

@@ -26,10 +26,11 @@ from stepwell.domain.tiers.commit_history import HISTORY_ID, decode_history
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import is_content
 from stepwell.strategies.index.commits import CommitIndex
-from stepwell.strategies.index.fields import CODE_KIND, Weights, fields_of, has_same_fields
+from stepwell.strategies.index.fields import CODE_KIND, TURN_KIND, Weights, fields_of, has_same_fields
 from stepwell.strategies.index.file_ranking import FileColumns, RankedSlots, rank, rarity
-from stepwell.strategies.index.files import FileTable, class_of, place_terms
+from stepwell.strategies.index.files import FileTable, class_of, place_keys, place_term
 from stepwell.strategies.index.incremental import IncrementalIndex
+from stepwell.strategies.index.passages import Passages
 from stepwell.strategies.index.postings import (
     Mask,
     Occurrences,
@@ -41,7 +42,7 @@ from stepwell.strategies.index.postings import (
 )
 from stepwell.strategies.index.query import ParsedQuery
 from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces, is_within, require
-from stepwell.strategies.index.terms import code_terms_of, pieces, query_weight, terms_of
+from stepwell.strategies.index.terms import KEYWORDS, pieces, query_weight, terms_of
 from stepwell.strategies.partition import Portion
 from stepwell.strategies.protocol import SeenFragment, StrategyView
 
@@ -281,8 +282,11 @@ class Bm25Index(IncrementalIndex):
         ranked = self._last_ranked[1]
         wanted = self._wanted(kinds, portions)
         scores = ranked.scores if wanted is None else np.where(wanted, ranked.scores, 0.0)
-        top = [(-float(scores[slot]), self._rows[slot].fragment_id, slot) for slot in _highest(scores, limit)]
-        return self._matches(sorted(top)[:limit], ranked)
+        highest = _highest(scores, limit)
+        negated: list[float] = (-scores[highest]).tolist()
+        slots: list[int] = highest.tolist()
+        ids = [self._rows[slot].fragment_id for slot in slots]
+        return self._matches(sorted(zip(negated, ids, slots, strict=True))[:limit], ranked)
 
     def rows_of(self, slots: Iterable[int]) -> list[FragmentRow]:
         """Return the rows of some slots."""
@@ -305,6 +309,7 @@ class Bm25Index(IncrementalIndex):
                 raw_lengths=np.array(self._raw_lengths, dtype=np.float64),
                 is_code=np.array(self._kind_codes, dtype=np.int64) == code,
                 alive=np.array(self._alive, dtype=np.bool_),
+                passages=Passages.of(self._rows, self._alive) if TURN_KIND in self._kinds else None,
             )
         return self._columns
 
@@ -337,9 +342,9 @@ class _FragmentBatch:
         self._weights: Final = weights
         self._vocabulary: Final = Vocabulary() if vocabulary is None else vocabulary
         self.postings: Final = PostingsBatch(self._vocabulary)
-        self._text: PieceNumbers = PieceNumbers(self._vocabulary, terms_of)
-        self._code: PieceNumbers = PieceNumbers(self._vocabulary, code_terms_of)
-        self._places: PieceNumbers = PieceNumbers(self._vocabulary, _as_term)
+        self._text: PieceNumbers[bytes] = PieceNumbers(self._vocabulary, terms_of)
+        self._code: dict[bytes, int] = _CodeNumbers(self._text)
+        self._places: PieceNumbers[str] = PieceNumbers(self._vocabulary, place_term)
 
     def __len__(self) -> int:
         return len(self.postings)
@@ -364,22 +369,29 @@ class _FragmentBatch:
                     is_counted=field.is_body,
                     has_length=field.is_body or row.kind == CODE_KIND,
                 )
-        numbers = self._places
-        places = [numbers[term.encode(errors="replace")] for term in place_terms(row)]
-        self.postings.add_field(places, 0, is_counted=False, has_length=False)
+        self.postings.add_field(map(self._places.__getitem__, place_keys(row)), 0, is_counted=False, has_length=False)
         self.postings.end_fragment()
 
 
-def _as_term(piece: bytes) -> tuple[str, ...]:
-    """Return a piece that is a term as it is."""
-    return (piece.decode(),)
+class _CodeNumbers(dict[bytes, int]):
+    """The numbers of pieces of code: those of the same text, but for keywords, which have no terms."""
+
+    def __init__(self, numbers: PieceNumbers[bytes]) -> None:
+        super().__init__(numbers.without_terms(KEYWORDS))
+        self._numbers: Final = numbers
+
+    def __missing__(self, piece: bytes) -> int:
+        number = self[piece] = self._numbers[piece]
+        return number
 
 
-def _highest(scores: Floats, limit: int) -> list[int]:
+def _highest(scores: Floats, limit: int) -> NDArray[np.intp]:
     """Return the slots of the highest scores above 0; more than `limit` if the last of them are equal."""
-    if np.count_nonzero(scores) <= limit:
-        return np.flatnonzero(scores).tolist()
-    return np.flatnonzero(scores >= np.partition(scores, -limit)[-limit]).tolist()
+    slots: NDArray[np.intp] = np.flatnonzero(scores)
+    if len(slots) > limit:
+        found = scores[slots]  # most scores are 0, which a partition of all of them would have to move
+        slots = slots[found >= np.partition(found, -limit)[-limit]]
+    return slots
 
 
 def _contains(slots: Slots, ascending: Slots) -> list[bool]:

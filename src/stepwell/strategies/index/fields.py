@@ -29,7 +29,7 @@ from msgspec import Struct
 from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import part_prefix
-from stepwell.strategies.index.lexical_syntax import LexicalSyntax, syntax_of
+from stepwell.strategies.index.lexical_syntax import LexicalSyntax, is_string, syntax_of
 
 TURN_KIND: Final = "turn"
 CODE_KIND: Final = "code"
@@ -110,24 +110,14 @@ _prefix: Final = lru_cache(maxsize=1_000)(part_prefix)
 def _program(text: bytes, syntax: LexicalSyntax, weights: Weights) -> Iterator[Field]:
     """Yield the fields of a piece of a program."""
     head_from, head_to = _head(text, syntax)
-    code: list[bytes] = []
-    strings: list[bytes] = []
-    comments: list[bytes] = []
-    documentation = [text[:head_from]]
-    done = head_to
-    for found in syntax.pattern.finditer(text, head_to):
-        start, end = found.span()
-        code.append(text[done:start])
-        if found.lastindex == 1:
-            comments.append(found[0])
-        elif syntax.is_documented_inside and done == head_to and code[0].isspace():
-            documentation.append(found[0])
-        else:
-            strings.append(found[0])
-        done = end
-    code.append(text[done:])
+    found = syntax.split(text, head_to)
+    documentation, code, others = text[:head_from], found[::2], found[1::2]
+    if syntax.is_documented_inside and others and is_string(others[0]) and code[0].isspace():
+        documentation = b" ".join((documentation, others.pop(0)))
+    strings = [each for each in others if is_string(each)]
+    comments = [each for each in others if not is_string(each)] if len(strings) < len(others) else []
     yield Field(text[head_from:head_to], weights.signature, is_code=True)
-    yield Field(b" ".join(documentation), weights.docstring)
+    yield Field(documentation, weights.docstring)
     yield Field(b" ".join(code), weights.code, is_code=True)
     yield Field(b" ".join(strings), weights.strings)
     yield Field(b" ".join(comments), weights.comments)

@@ -1,11 +1,12 @@
 """The scores of fragments for a query: of the words in them, of the file that they are in, and of the places named.
 
-A fragment's score is the sum of four parts, each from 0 to 1 before it is weighted:
+A fragment's score is the sum of its parts, each from 0 to 1 before it is weighted:
 
 | part | weight |
 |---|---|
 | BM25F of the fragment | 1 |
 | score of its file | 0.8 |
+| of a turn of a conversation instead: score of the passage around it | 0.5 |
 | a traceback or a line number of the query points into it | 0.4 |
 | logarithm of its size, of code only | 0.15 |
 
@@ -32,6 +33,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Final, Protocol
 
 import numpy as np
@@ -54,6 +56,7 @@ from stepwell.strategies.index.files import (
     module_of,
     stem_of,
 )
+from stepwell.strategies.index.passages import Passages
 from stepwell.strategies.index.postings import Mask, Occurrences, Slots
 from stepwell.strategies.index.query import Frame, ParsedQuery
 
@@ -63,7 +66,7 @@ Numbers = NDArray[np.int32]
 K1: Final = 1.2  # how much further occurrences of a term count: with 0, not at all
 B: Final = 0.75  # how much the length counts: with 0, not at all
 
-FILE, POINTED, SIZE = 0.8, 0.4, 0.15
+FILE, PASSAGE, POINTED, SIZE = 0.8, 0.5, 0.4, 0.15
 WHOLE_FILE, TITLE, PATH, TRACEBACK, MODULE, COMMITS, RECENT, IMPORTED = 0.25, 0.25, 0.5, 0.25, 0.25, 0.2, 0.1, 0.1
 FRAME_DECAY: Final = 0.7  # from a frame of a traceback to the next one further out
 FEW_FILES: Final = 10.0  # with so many files, the rarity among them counts as much as that among fragments
@@ -88,6 +91,7 @@ class FileColumns(Struct, frozen=True):
     present: Numbers
     live: int
     has_files: bool
+    passages: Passages | None = None
 
     @classmethod
     def of(
@@ -100,6 +104,7 @@ class FileColumns(Struct, frozen=True):
         raw_lengths: Floats,
         is_code: Mask,
         alive: Mask,
+        passages: Passages | None,
     ) -> FileColumns:
         """Return the columns for the data of the slots; dead slots have no weight.
 
@@ -128,6 +133,7 @@ class FileColumns(Struct, frozen=True):
             present=present,
             live=live,
             has_files=len(present) < live,
+            passages=passages,
         )
 
     def files_with(self, slots: Slots) -> int:
@@ -208,9 +214,28 @@ def rank(index: RankedIndex, query: ParsedQuery) -> RankedSlots:
     places = _Places(index, columns, query)
     files = _file_scores(index, columns, query, words, places)
     is_candidate = (words.fragments > 0) | places.pointed
-    scores = _scaled(words.fragments) + FILE * _scaled(files[columns.files] * class_weights)
+    around = _with_passages(index, columns, query, _scaled(files[columns.files] * class_weights))
+    scores = _scaled(words.fragments) + FILE * around
     scores += (POINTED * places.pointed + SIZE * columns.sizes) * class_weights
     return RankedSlots(np.where(is_candidate, scores, 0.0), words.found)
+
+
+def _with_passages(index: RankedIndex, columns: FileColumns, query: ParsedQuery, around: Floats) -> Floats:
+    """Return the scores of the fragments' files, with that of the passage around it for each turn.
+
+    The best passage stands for the best of the turns' own scores, so that turns compare with fragments of files.
+    """
+    passages = columns.passages
+    if passages is None:
+        return around
+    terms = dict(islice(query.content_weights.items(), limits.PASSAGE_TERMS_MAX))
+    found = np.zeros(len(passages.turns))
+    for weight, occurrences in zip(terms.values(), index.find(terms), strict=True):
+        if len(occurrences.slots):
+            found += weight * columns.rarity(occurrences.slots) * passages.share(occurrences)
+    scored = around.copy()
+    scored[passages.turns] = PASSAGE / FILE * float(around[passages.turns].max(initial=0.0)) * _scaled(found)
+    return scored
 
 
 def rarity(frequency: int, total: int) -> float:

@@ -8,7 +8,6 @@ rule, which for a conversation is the score of the turn itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
@@ -24,6 +23,9 @@ CLASS_WEIGHTS: Final = {ORDINARY: 1.0, TEST: 0.5, DOCUMENT: 0.7}
 STEM_TERM: Final = "\0stem:"
 IMPORT_TERM: Final = "\0import:"
 """The beginnings of terms that no text has: the stem of a fragment's file, and a module that it refers to."""
+
+_SOURCE: Final = "\n"
+"""The beginning of a key that is a source. No reference has it, because references are separated by it."""
 
 _TEST_PATH: Final = re.compile(
     r"(?:^|/)(?:tests?|specs?|__tests__|testdata|fixtures|e2e|cypress)/|^testing/"
@@ -98,15 +100,21 @@ def _path_class(source: str) -> int:
     return DOCUMENT if _DOCUMENT_PATH.search(source) else ORDINARY
 
 
-def place_terms(row: FragmentRow) -> Iterator[str]:
-    """Yield the terms by which the file of a fragment is found: its stem, and the modules that it refers to."""
+def place_keys(row: FragmentRow) -> list[str]:
+    """Return the texts that stand for the terms by which the file of a fragment is found: see `place_term`."""
     if row.kind == TURN_KIND or not row.source:
-        return
-    yield STEM_TERM + stem_of(row.source)
-    if row.kind == CODE_KIND:
-        for ref in row.metadata.get("refs", "").split("\n"):
-            if ref:
-                yield IMPORT_TERM + module_key(ref)
+        return []
+    keys = [_SOURCE + row.source]
+    if row.kind == CODE_KIND and (refs := row.metadata.get("refs")):
+        keys += filter(None, refs.split("\n"))
+    return keys
+
+
+def place_term(key: str) -> tuple[str]:
+    """Return the term of a key: of a source, its stem; of a reference, the module that it refers to."""
+    if key.startswith(_SOURCE):
+        return (STEM_TERM + stem_of(key.removeprefix(_SOURCE)),)
+    return (IMPORT_TERM + module_key(key),)
 
 
 @lru_cache(maxsize=1_024)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -30,6 +30,8 @@ Slots = NDArray[np.int32]
 Counts = NDArray[np.integer]
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
+
+K = TypeVar("K", bytes, str)
 
 _HASH_BYTES: Final = 8
 COUNT_MAX: Final = 255  # occurrences of a term in a fragment: more of them do not raise a score noticeably
@@ -51,7 +53,11 @@ class Occurrences(Struct, frozen=True):
 
 def term_hash(term: str) -> int:
     """Return the number by which a term is stored."""
-    return int.from_bytes(blake2b(term.encode(errors="replace"), digest_size=_HASH_BYTES).digest(), "little")
+    return int.from_bytes(_digest(term), "little")
+
+
+def _digest(term: str) -> bytes:
+    return blake2b(term.encode(errors="replace"), digest_size=_HASH_BYTES).digest()
 
 
 class Run(Struct, frozen=True):
@@ -107,21 +113,25 @@ def _sort_order(terms: NDArray[np.int32]) -> NDArray[np.intp]:
     return order[np.argsort((terms >> 16).astype(np.uint16)[order], kind="stable")]
 
 
-class PieceNumbers(dict[bytes, int]):
+class PieceNumbers(dict[K, int]):
     """A number for each piece, made on its first lookup, and the numbers of the piece's terms.
 
     The terms of piece `n` are those from `borders[n]` to before `borders[n + 1]`. The dict calls `__missing__` for a
     new piece, so the lookup of a known one does not run Python code.
     """
 
-    def __init__(self, vocabulary: Vocabulary, terms_of: Callable[[bytes], tuple[str, ...]]) -> None:
+    def __init__(self, vocabulary: Vocabulary, terms_of: Callable[[K], tuple[str, ...]]) -> None:
         super().__init__()
         self._vocabulary: Final = vocabulary
-        self._terms_of: Final = terms_of
+        self._terms_of: Final[Callable[[K], tuple[str, ...]]] = terms_of
 
-    def __missing__(self, piece: bytes) -> int:
+    def __missing__(self, piece: K) -> int:
         number = self[piece] = self._vocabulary.add_piece(self._terms_of(piece))
         return number
+
+    def without_terms(self, pieces: Iterable[K]) -> dict[K, int]:
+        """Return some pieces with the number of a piece that has no terms."""
+        return dict.fromkeys(pieces, self._vocabulary.add_piece(()))
 
 
 class Vocabulary:
@@ -129,7 +139,7 @@ class Vocabulary:
 
     def __init__(self) -> None:
         self._numbers: Final[dict[str, int]] = {}
-        self._hashes: Final[list[int]] = []
+        self._hashes: Final = bytearray()
         self.terms: Final[list[int]] = []
         """The numbers of the terms of all pieces, one piece after the other."""
         self.borders: Final = [0]
@@ -140,15 +150,15 @@ class Vocabulary:
         for term in terms:
             number = self._numbers.get(term)
             if number is None:
-                number = self._numbers[term] = len(self._hashes)
-                self._hashes.append(term_hash(term))
+                number = self._numbers[term] = len(self._numbers)
+                self._hashes.extend(_digest(term))
             self.terms.append(number)
         self.borders.append(len(self.terms))
         return len(self.borders) - 2
 
     def hashes(self) -> Terms:
         """Return the hashes of the terms, by number."""
-        return np.array(self._hashes, dtype=np.uint64)
+        return np.frombuffer(bytes(self._hashes), dtype="<u8").astype(np.uint64)
 
 
 class PostingsBatch:
@@ -193,8 +203,9 @@ class PostingsBatch:
         """
         numbers, begins = _array(self._numbers), _array(self._vocabulary.borders)
         widths = np.diff(begins)[numbers]  # how many terms each piece has
-        ends = np.append(0, np.cumsum(widths))
-        field_sizes = np.diff(ends[_array(self._ends)])
+        ends = np.zeros(len(numbers) + 1, dtype=np.int32)
+        np.cumsum(widths, out=ends[1:])
+        field_sizes = np.diff(ends[_array(self._ends)]).astype(np.int64)
         fragment_fields = np.diff(_array(self._field_ends))
         field_slots = np.arange(len(fragment_fields), dtype=np.int32).repeat(fragment_fields)
         weights = np.array(self._weights, dtype=np.int64)
@@ -202,16 +213,18 @@ class PostingsBatch:
         has_length = np.array(self._has_length, dtype=np.int64)
         raw_lengths = _sums(field_slots, field_sizes * is_counted, len(fragment_fields))
         lengths = _sums(field_slots, field_sizes * weights * has_length, len(fragment_fields))
-        every = _array(self._vocabulary.terms)[np.arange(ends[-1]) + np.repeat(begins[numbers] - ends[:-1], widths)]
+        shifts = np.repeat(begins[numbers] - ends[:-1], widths)
+        every = _array(self._vocabulary.terms)[np.arange(ends[-1], dtype=np.int32) + shifts]
         hashes, ranks = _ranked(self._vocabulary.hashes())
         terms = ranks[every]
         order = _sort_order(terms)
-        terms, slots = terms[order], field_slots.repeat(field_sizes)[order]
-        starts = np.flatnonzero(np.diff(terms, prepend=-1) | np.diff(slots, prepend=-1))
+        fields = np.arange(len(weights), dtype=np.int32).repeat(field_sizes)[order]
+        terms, slots = terms[order], field_slots[fields]
+        starts = _changes(terms, slots)
         run = self._run(hashes, terms[starts], slots[starts] + np.int32(first_slot))
         if len(starts):
-            counts = np.add.reduceat(is_counted.repeat(field_sizes)[order], starts)
-            sums = np.add.reduceat(weights.repeat(field_sizes)[order], starts)
+            counts = np.add.reduceat(is_counted[fields], starts)
+            sums = np.add.reduceat(weights[fields], starts)
             run = Run(
                 run.terms,
                 run.borders,
@@ -224,10 +237,20 @@ class PostingsBatch:
     @staticmethod
     def _run(hashes: Terms, terms: NDArray[np.int32], slots: Slots) -> Run:
         """Return a run without counts of postings that are in order."""
-        starts = np.flatnonzero(np.diff(terms, prepend=-1))
+        starts = _changes(terms)
         borders = np.append(starts, len(terms)).astype(np.int32)
         none = np.zeros(0, dtype=np.uint8)
         return Run(hashes[terms[starts]], borders, slots, none, none.astype(np.uint16))
+
+
+def _changes(*columns: NDArray[np.int32]) -> NDArray[np.intp]:
+    """Return the first place, and those at which any of some columns of one length differs from the place before."""
+    is_change = np.ones(len(columns[0]), dtype=np.bool_)
+    if len(is_change):
+        np.not_equal(columns[0][1:], columns[0][:-1], out=is_change[1:])
+        for column in columns[1:]:
+            is_change[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(is_change)
 
 
 def _ranked(hashes: Terms) -> tuple[Terms, NDArray[np.int32]]:

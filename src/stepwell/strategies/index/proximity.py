@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 
 from stepwell.domain.tiers.model import FragmentRow
-from stepwell.domain.tiers.source_outline import Outline, is_content
+from stepwell.domain.tiers.source_outline import is_content, order_of, refs_of
 from stepwell.strategies.index.incremental import SlotIndex
 from stepwell.strategies.index.references import (
     DottedReference,
@@ -183,7 +183,7 @@ class ProximityIndex(SlotIndex):
         A reference with several targets is divided among them.
         """
         row = self.at(slot)
-        for ref in Outline.of(row.metadata).refs:
+        for ref in refs_of(row.metadata):
             targets = self.targets_of(ref)
             for target in targets:
                 yield Neighbour(target, REFERENCE_WEIGHT / len(targets), slot, "referred to by")
@@ -198,13 +198,13 @@ class ProximityIndex(SlotIndex):
         The beginning of a file is also found by the name of the file.
         """
         row = self.at(slot)
-        words = {name[-1] for name in names(Outline.of(row.metadata).name)}
+        words = {name[-1] for name in _names(row)}
         if row.source and self._beginning(row.source) == [slot]:
             words.update(stems(row.source))
         for word in sorted(words):
             referrers = self._by_reference_word.get(word, ())
             for referrer in referrers if len(referrers) <= REFERRERS_MAX else ():
-                for ref in Outline.of(self.at(referrer).metadata).refs:
+                for ref in refs_of(self.at(referrer).metadata):
                     if last_word(ref) == word:
                         yield referrer, ref
 
@@ -275,28 +275,28 @@ class ProximityIndex(SlotIndex):
         row = fragment.row
         if not is_content(row):
             return
-        outline = Outline.of(row.metadata)
+        order, refs = order_of(row.metadata), refs_of(row.metadata)
         self._content_count += 1
-        if row.source or outline.order is not None:
+        if row.source or order is not None:
             places = self._by_source.setdefault(row.source, [])
             for word in () if places else stems(row.source):
                 self._by_stem.setdefault(word, set()).add(row.source)
             insort(places, _place(row, slot))
             self._linked_count += _newly_linked(len(places))
-        self._linked_count += bool(outline.refs)
-        for name in names(outline.name):
+        self._linked_count += bool(refs)
+        for name in _names(row):
             for known_as in (name, _last_word_key(name)):
                 self._by_name.setdefault(known_as, set()).add(slot)
-        for ref in outline.refs:
+        for ref in refs:
             self._by_reference_word.setdefault(last_word(ref), set()).add(slot)
 
     def _clear_slot(self, slot: int) -> None:
         row = self.at(slot)
         if not is_content(row):
             return
-        outline = Outline.of(row.metadata)
+        order, refs = order_of(row.metadata), refs_of(row.metadata)
         self._content_count -= 1
-        if row.source or outline.order is not None:
+        if row.source or order is not None:
             places = self._by_source[row.source]
             self._linked_count -= _newly_linked(len(places))
             del places[bisect_left(places, _place(row, slot))]
@@ -304,11 +304,11 @@ class ProximityIndex(SlotIndex):
                 del self._by_source[row.source]
                 for word in stems(row.source):
                     _discard(self._by_stem, word, row.source)
-        self._linked_count -= bool(outline.refs)
-        for name in names(outline.name):
+        self._linked_count -= bool(refs)
+        for name in _names(row):
             for known_as in (name, _last_word_key(name)):
                 _discard(self._by_name, known_as, slot)
-        for ref in outline.refs:
+        for ref in refs:
             _discard(self._by_reference_word, last_word(ref), slot)
 
     def snapshot(self, places: Mapping[str, int]) -> IndexSnapshot:
@@ -336,12 +336,12 @@ class ProximityIndex(SlotIndex):
 
 
 def _place(row: FragmentRow, slot: int) -> Place:
-    order = Outline.of(row.metadata).order
+    order = order_of(row.metadata)
     return _UNORDERED if order is None else order, row.serial, slot
 
 
 def _names(row: FragmentRow) -> list[tuple[str, ...]]:
-    return names(Outline.of(row.metadata).name)
+    return names(row.metadata.get("name", ""))
 
 
 def _last_word_key(name: tuple[str, ...]) -> tuple[str, ...]:

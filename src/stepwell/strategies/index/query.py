@@ -11,8 +11,9 @@ as much about the place of the bug:
 | blocks of code | 0.6 |
 | lines of a traceback | 0.3 |
 
-The weight of a term is log(1 + the sum of the weights of its occurrences). All functions are pure, and linear in the
-length of the text.
+The weight of a term is log(1 + the sum of the weights of its occurrences). A number counts in titles and errors
+only: the others of a report are versions, lines of files and counts, which other fragments have by chance. All
+functions are pure, and linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from stepwell import limits
 from stepwell.strategies.index.terms import is_stop_term, query_terms, query_weight, term_counts
 
 TITLE, NAMED, ERROR, PROSE, CODE, TRACEBACK = 3.0, 2.0, 2.0, 1.0, 0.6, 0.3
+
+_NUMBERED_ZONES: Final = frozenset({TITLE, ERROR})
+"""The weights of the zones in which numbers are terms."""
 
 _HTML_COMMENT: Final = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _FENCE: Final = re.compile(r"[ \t]*(`{3,}|~{3,})")
@@ -108,7 +112,7 @@ def parse_query(text: str) -> ParsedQuery:
     weights: dict[str, float] = {}
     title_weights: dict[str, float] = {}
     for zone, line in zones:
-        for term, count in term_counts(line).items():
+        for term, count in _zone_terms(zone, line):
             weights[term] = weights.get(term, 0.0) + zone * count
             if zone == TITLE:
                 title_weights[term] = title_weights.get(term, 0.0) + zone * count
@@ -129,6 +133,13 @@ def parse_query(text: str) -> ParsedQuery:
         asks_for_tests=bool(_TESTS.search(title)),
         asks_for_documents=bool(_DOCUMENTS.search(title)),
     )
+
+
+def _zone_terms(zone: float, line: str) -> Iterator[tuple[str, int]]:
+    """Yield the terms of a line that count in its zone, each with its number of occurrences."""
+    for term, count in term_counts(line).items():
+        if zone in _NUMBERED_ZONES or not term.isdigit():
+            yield term, count
 
 
 def _zones(text: str) -> Iterator[tuple[float, str]]:

@@ -9,6 +9,7 @@ depend on which fragments exist.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -23,6 +24,7 @@ _KNOWN_ENDINGS: Final = """
     toml ts tsx txt xml yaml yml
 """
 _ENDINGS: Final = frozenset(_KNOWN_ENDINGS.split())
+_REMEMBERED_MAX: Final = 16_384  # references whose last words are known: a project repeats most of them
 HEADINGS: Final = " > "
 _NAMES: Final = ", "
 
@@ -52,6 +54,7 @@ def parse_reference(ref: str) -> Reference:
     return DottedReference(tuple(part for part in _SEPARATORS.sub(".", path).split(".") if part))
 
 
+@lru_cache(maxsize=_REMEMBERED_MAX)
 def last_word(ref: str) -> str:
     """Return the word by which a reference is looked up; empty if it has none."""
     match parse_reference(ref):
@@ -75,6 +78,9 @@ def names(text: str) -> list[tuple[str, ...]]:
         return [(text.rpartition(HEADINGS)[2],)]
     found: list[tuple[str, ...]] = []
     for each in text.split(_NAMES) if text else ():
+        if each.isidentifier() and each.lower() not in _ENDINGS:  # the usual case, for which the next one is slow
+            found.append((each,))
+            continue
         match parse_reference(each):
             case DottedReference(parts=parts):
                 found += [parts] if parts else []

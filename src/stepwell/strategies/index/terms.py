@@ -86,11 +86,6 @@ def is_stop_term(term: str) -> bool:
     return term in _STOP_TERMS
 
 
-def code_terms_of(piece: bytes) -> tuple[str, ...]:
-    """Return the terms of a piece of code: none for a keyword of a programming language."""
-    return () if piece in _KEYWORDS else terms_of(piece)
-
-
 def _pieces(text: str) -> list[bytes]:
     return pieces(text.encode(errors="replace"))
 
@@ -181,5 +176,5 @@ _KEYWORD_TEXT: Final = """
     try type typedef typename typeof undefined union unless unsafe unsigned until use using var virtual void volatile
     when where while with yield cls b u
 """
-_KEYWORDS: Final = frozenset(word.encode() for word in _KEYWORD_TEXT.split())
-"""Words that every program has. As words of prose, in a comment or a string, they are found."""
+KEYWORDS: Final = frozenset(word.encode() for word in _KEYWORD_TEXT.split())
+"""Pieces that every program has, and that have no terms there. As words of prose, in a comment, they are found."""

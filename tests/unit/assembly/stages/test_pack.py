@@ -53,6 +53,19 @@ def test_further_files_are_named() -> None:
     assert ids(alone) == ["best"]
 
 
+def test_documents_do_not_count_as_files_of_code() -> None:
+    """Sections of ten documents leave room for the names of files of code."""
+    store = library({"best": 30, "further": 60})
+    for number in range(10):
+        stored(store, f"d{number}", f"Section {number} is about it.", kind="text", source=f"d{number}.md")
+    scores = {"best": 20.0, **{f"d{number}": 19.0 for number in range(10)}, "further": 14.0, "least": 10.0}
+    stored(store, "least", "def least():\n    pass\n", kind="code", source="least.py")
+    found = answer(store.view(), result("keyword", scores), asked=request(budget_tokens=2_000, stop_score=0.8))
+    assert {"best": "full", "further": "signature"}.items() <= {
+        each.fragment_id: each.depth for each in found.fragments
+    }.items()
+
+
 def test_turns_fill_the_budget_to_the_last_tokens() -> None:
     view = meeting(100).view()
     scores = result("keyword", {f"t{number}": 1 + number / 100 for number in range(100)})
@@ -103,7 +116,7 @@ def test_what_a_row_says_of_its_tokens_is_not_believed() -> None:
     store = Store()
     store.store("liar", "many words " * 400, tokens=1)
     store.store("modest", "few words", tokens=150)
-    found = answer(store.view(), result("mine", {"liar": 1.0, "modest": 0.5}), asked=request(budget_tokens=200))
+    found = answer(store.view(), result("mine", {"liar": 1.0, "modest": 0.8}), asked=request(budget_tokens=200))
     assert [(each.fragment_id, each.depth) for each in found.fragments] == [("liar", "signature"), ("modest", "full")]
 
 

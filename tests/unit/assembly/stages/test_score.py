@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from stepwell.assembly.candidate import Candidate, Vote
-from stepwell.assembly.stages.score import HALF_LIFE_MS, balanced, relevance
+from stepwell.assembly.stages.score import HALF_LIFE_MS, TURN_LAYOUT_TOKENS, balanced, relevance
 from stepwell.domain.tiers.model import FragmentRow
 from tests.support.assembly import request, stored
 from tests.support.strategy_views import Store
@@ -27,8 +27,9 @@ def test_the_breakdown() -> None:
 def test_quality_and_recency() -> None:
     """The shorter and the newer, the better; what counts as now may be given."""
     store = Store()
-    old, new = stored(store, "old", "body", at_ms=0), stored(store, "new", "body", at_ms=HALF_LIFE_MS)
-    long = stored(store, "long", "body " * 600, at_ms=HALF_LIFE_MS)
+    old = stored(store, "old", "body", kind="text", at_ms=0)
+    new = stored(store, "new", "body", kind="text", at_ms=HALF_LIFE_MS)
+    long = stored(store, "long", "body " * 600, kind="text", at_ms=HALF_LIFE_MS)
     found = {
         each.candidate.key[1]: each.scores for each in balanced(request(), [candidate(row) for row in (old, new, long)])
     }
@@ -39,6 +40,18 @@ def test_quality_and_recency() -> None:
     assert later.scores.recency == 0.5
     (earlier,) = balanced(request(as_of_ms=0), [candidate(new)])
     assert earlier.scores.recency == 1.0
+
+
+def test_the_quality_of_turns() -> None:
+    """The larger the part of a turn that is its own text, and not its speaker and line, the better."""
+    store = Store()
+    short, long = stored(store, "short", "Yeah."), stored(store, "long", "body " * 60)
+    found = {
+        each.candidate.key[1]: each.scores.quality for each in balanced(request(), [*map(candidate, (short, long))])
+    }
+    assert found["short"] == short.tokens / (short.tokens + TURN_LAYOUT_TOKENS)
+    assert found["short"] < 0.5
+    assert found["long"] > 0.9
 
 
 def test_a_demotion_is_no_news() -> None:
@@ -83,11 +96,13 @@ def test_what_only_sounds_like_a_test(source: str) -> None:
     assert first.scores.quality == second.scores.quality
 
 
-def test_code_is_ranked_by_relevance() -> None:
-    """Neither a short length nor a young age makes up for it, and they decide between equals."""
+@pytest.mark.parametrize("kind", ["code", "text"])
+@pytest.mark.parametrize("other", ["code", "text"])
+def test_what_is_read_alone_is_ranked_by_relevance(kind: str, other: str) -> None:
+    """Neither a short length nor a young age makes up for it, and they decide between equals, of code and of prose."""
     store = Store()
-    long = stored(store, "long", "body " * 900, at_ms=0, kind="code")
-    short = stored(store, "short", "body", at_ms=HALF_LIFE_MS, kind="code")
+    long = stored(store, "long", "body " * 900, at_ms=0, kind=kind)
+    short = stored(store, "short", "body", at_ms=HALF_LIFE_MS, kind=other)
     better = balanced(request(), [candidate(long, 1.0), candidate(short, 0.9, 1.0)])
     assert [each.candidate.key[1] for each in better] == ["long", "short"]
     equal = balanced(request(), [candidate(long, 0.9), candidate(short, 0.9)])

@@ -87,13 +87,13 @@ def test_the_id_of_a_part(keyword: KeywordStrategy) -> None:
 def test_what_all_have_in_common(keyword: KeywordStrategy) -> None:
     """A long path makes no fragment longer: a short turn of a conversation stays a short one."""
     scores: list[list[float]] = []
-    for epoch, source in enumerate(("", "the/same/long/path/for/every/turn/of/it.jsonl")):
+    for epoch, source in enumerate(("talk", "the/same/long/path/for/every/turn/of/it.jsonl")):
         store = Store(str(epoch))
         store.store("long", "budget " + "filler " * 40, source=source, kind="turn")
         store.store("short", "budget filler", source=source, kind="turn")
         scores.append([each.score for each in found(keyword, ask("budget"), store.view())])
     assert scores[0] == scores[1]
-    assert scores[0][0] > 2 * scores[0][1]
+    assert scores[0][0] > 1.5 * scores[0][1]
 
 
 def test_stop_words_decide_last(keyword: KeywordStrategy) -> None:
@@ -400,7 +400,7 @@ def test_the_same_as_bm25s(seed: int) -> None:
     store = Store()
     for number in range(200):
         words = random.choices(vocabulary, weights=range(1, 41), k=random.randint(1, 60))
-        store.store(f"id{number}", " ".join(words), source=random.choice(vocabulary), kind="turn")
+        store.store(f"id{number}", " ".join(words), source=f"talk{number}", kind="turn")
     view = store.view()
     query = random.sample(vocabulary, 6)
     documents = [_terms(seen.text) for seen in view]
@@ -408,7 +408,7 @@ def test_the_same_as_bm25s(seed: int) -> None:
     oracle.index(documents, show_progress=False)
     expected = {seen.row.fragment_id: score for seen, score in zip(view, oracle.get_scores(query), strict=True)}
     results = found(KeywordStrategy(Bm25IndexCache(BODIES)), ask(" ".join(query)), view, 1_000)
-    scale = (1 + FILE) / max(expected.values())  # a turn is a file of its own
+    scale = (1 + FILE) / max(expected.values())  # a turn that is all of its conversation is a file of its own
     assert {each.fragment_id: each.score for each in results} == pytest.approx(
         {fragment_id: scale * score for fragment_id, score in expected.items() if score > 0}, abs=1e-9
     )

@@ -72,6 +72,13 @@ def test_a_report() -> None:
     assert "app.titles.Title" in query.dotted
 
 
+def test_numbers_of_a_report() -> None:
+    """A number counts in the title and in an error, and not where it is a version or a line."""
+    query = parse_query("Fails with 404\n\nSince 17 of version 3.\n\nHTTPError: status 501\n\nx.py:29: in run\n")
+    assert {term for term in query.weights if term.isdigit()} == {"404", "501"}
+    assert query.frames == (Frame("x.py", 29),)
+
+
 def test_a_question_of_one_line() -> None:
     """It is all title, so that its words weigh the same; stop words weigh little."""
     query = parse_query("Where is the budget?")
