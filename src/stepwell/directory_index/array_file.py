@@ -8,6 +8,7 @@ is a cache, and its checksum tells if a loss of power has damaged it.
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import struct
@@ -89,9 +90,13 @@ def read(path: Path, version: str) -> dict[str, NDArray[Any]] | None:
     begin, header = _header(path, mapped)
     if header.version != version:
         return None
-    if zlib.crc32(memoryview(mapped)[:begin]) != header.checksum:
+    data = memoryview(mapped)[:begin]
+    if zlib.crc32(data) != header.checksum:
         raise StoreDamaged(f"{str(path)!r} is damaged: its checksum differs")
-    return {name: _array(mapped, place) for name, place in header.arrays.items()}
+    try:
+        return {name: _array(data, place) for name, place in header.arrays.items()}
+    except (ValueError, OverflowError) as error:
+        raise StoreDamaged(f"{str(path)!r} has an array of another size: {error}") from error
 
 
 def _header(path: Path, mapped: mmap.mmap) -> tuple[int, _Header]:
@@ -107,11 +112,13 @@ def _header(path: Path, mapped: mmap.mmap) -> tuple[int, _Header]:
         raise StoreDamaged(f"{str(path)!r} has no valid header: {error}") from error
 
 
-def _array(mapped: mmap.mmap, place: _Place) -> NDArray[Any]:
+def _array(data: memoryview, place: _Place) -> NDArray[Any]:
     if place.dtype not in _DTYPES:
         raise StoreDamaged(f"there is no array of type {place.dtype!r:.80}")
-    count = int(np.prod(place.shape, dtype=np.int64))
-    return np.frombuffer(mapped, np.dtype(place.dtype), count, place.offset).reshape(place.shape)
+    if any(length < 0 for length in place.shape):
+        raise StoreDamaged(f"there is no array of shape {place.shape!r:.80}")
+    count = math.prod(place.shape)
+    return np.frombuffer(data, np.dtype(place.dtype), count, place.offset).reshape(place.shape)
 
 
 def _open_private(path: str, flags: int) -> int:

@@ -41,6 +41,14 @@ class CacheDirectory(Struct, frozen=True):
         """The directory with the receipts."""
         return self.path / "receipts"
 
+    def index_stamp(self) -> tuple[int, int] | None:
+        """Return the inode and the time of the file with the index, which tell it from others; None without one."""
+        try:
+            found = self.index.stat(follow_symlinks=False)
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns
+
     def prepare(self) -> None:
         """Make the directory, closed to other users. Raise `OSError` if it cannot be made."""
         self.path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
@@ -52,8 +60,9 @@ class CacheDirectory(Struct, frozen=True):
     def locked(self, on_wait: Callable[[], None]) -> Generator[None]:
         """Hold the lock for the duration of the block; `on_wait` is called if another process has it.
 
-        It is a `flock`, which the kernel releases when the process dies. The state of an earlier version goes, because
-        nothing reads it any more.
+        Raise `OSError` if there can be no lock, as on a read-only disk, and whatever `on_wait` raises. The lock is a
+        `flock`, which the kernel releases when the process dies. The state of an earlier version goes, because nothing
+        reads it any more.
         """
         descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:

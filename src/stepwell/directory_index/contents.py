@@ -22,14 +22,17 @@ from numpy.typing import NDArray
 
 from stepwell.directory_index import array_file
 from stepwell.directory_index.model import DirectoryState, IndexedFile
+from stepwell.domain.tiers.commit_history import HISTORY_ID
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.errors import StoreDamaged
 from stepwell.ingest.secret_policy import SecretPolicy
+from stepwell.strategies.index import embeddings
 from stepwell.strategies.index.index_cache import IndexCaches
-from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces
+from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces, require
 
 _FORMAT: Final = "1"
-_DECIDING: Final = ("directory_index", "domain/tiers", "ingest", "strategies/index")
+_PACKAGE: Final = Path(__file__).parent.parent
+_DECIDING: Final = ("client/session", "directory_index", "domain/tiers", "ingest", "limits", "strategies/index")
 """The packages whose code decides what is in an index."""
 _VALUES: Final = "values"
 """The name of the array with the encoded values of an index."""
@@ -39,7 +42,7 @@ _rows_decoder: Final = msgspec.msgpack.Decoder(list[FragmentRow])
 
 
 class _Identity(Struct, frozen=True, array_like=True):
-    """The part of a state that is neither rows nor spans."""
+    """The part of a state that has no array of its own."""
 
     project: str
     epoch: str
@@ -59,12 +62,15 @@ def version_of(policy: SecretPolicy, encoding: str) -> str:
 def _code_digest() -> str:
     """Return a hash of the names, sizes and times of the modules that decide what is in an index.
 
-    So an upgrade, a downgrade and an edited module begin anew, without a number that has to be raised by hand.
+    So an upgrade, a downgrade and an edited module begin anew, without a number that has to be raised by hand. A
+    package in an archive has the archive's size and time. The model for embeddings counts as well: it may come and go.
     """
-    package = Path(__file__).parent.parent
-    modules = sorted(path for folder in _DECIDING for path in (package / folder).rglob("*.py"))
-    seen = ((str(path.relative_to(package)), path.stat().st_size, path.stat().st_mtime_ns) for path in modules)
-    return hashlib.sha256(repr([*seen]).encode()).hexdigest()[:16]
+    modules = sorted(path for folder in _DECIDING for path in (_PACKAGE / folder).rglob("*.py"))
+    archives = [path for path in _PACKAGE.parents if path.is_file()]
+    model = embeddings.installed_at()
+    seen = ((str(path), path.stat()) for path in (*modules, *archives, *([model] if model else [])))
+    facts = [(name.removeprefix(str(_PACKAGE)), found.st_size, found.st_mtime_ns) for name, found in seen]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
 def save(path: Path, version: str, project: str, state: DirectoryState, caches: IndexCaches) -> None:
@@ -74,6 +80,7 @@ def save(path: Path, version: str, project: str, state: DirectoryState, caches: 
     arrays: dict[str, NDArray[Any]] = {
         "identity": _bytes(_encoder.encode(identity)),
         "rows": _bytes(_encoder.encode(state.rows)),
+        "commits": _bytes(state.commits),
         "spans": np.array(state.spans, dtype=np.int32).reshape(-1, 2),
     }
     for name, cache in caches.stored().items():
@@ -96,7 +103,7 @@ def load(path: Path, version: str, project: str, caches: IndexCaches) -> Directo
     try:
         with _without_collections():
             return _state(arrays, project, caches)
-    except (msgspec.MsgspecError, UnicodeDecodeError, LookupError, ValueError) as error:
+    except (msgspec.MsgspecError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise StoreDamaged(f"{str(path)!r} cannot be read: {error}") from error
 
 
@@ -107,7 +114,10 @@ def _state(arrays: dict[str, NDArray[Any]], project: str, caches: IndexCaches) -
         rows = [replace(row, project=project) for row in rows]
     spans = [(start, end) for start, end in arrays["spans"].tolist()]
     files = {each.source: each for each in identity.files}
-    state = DirectoryState(identity.epoch, identity.revision, rows, spans, files)
+    require(len(spans) == len(rows) == len({row.fragment_id for row in rows}), "each row has an id and a span")
+    require({row.source for row in rows if row.fragment_id != HISTORY_ID} <= files.keys(), "each row is of a file")
+    commits = arrays["commits"].tobytes()
+    state = DirectoryState(identity.epoch, identity.revision, rows, spans, files, commits)
     places = RowPlaces(rows, state.at)
     for name, cache in caches.stored().items():
         if f"{name}/{_VALUES}" in arrays:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Final, Self, cast
@@ -26,7 +27,7 @@ from stepwell.directory_index.receipts import ReceiptFiles
 from stepwell.directory_index.refresh import Comparison, OnProgress, Refresh, compare
 from stepwell.directory_index.strategy_runs import Asked, OnStrategyProgress, run_all
 from stepwell.directory_index.view import DirectoryView, FileTexts
-from stepwell.errors import ResourceExhausted, StoreDamaged
+from stepwell.errors import Busy, ResourceExhausted, StoreDamaged
 from stepwell.identifiers import new_id
 from stepwell.ingest.discovery import discover
 from stepwell.ingest.secret_policy import SecretPolicy
@@ -64,7 +65,8 @@ class DirectoryIndex:
         self._notice: Final = notice
         self._counter: Final = counter()
         self._version: Final = contents.version_of(policy, self._counter.encoding)
-        self._tree: Final = discover(path, policy)
+        self._path: Final = path
+        self._tree = discover(path, policy)
         self._texts: Final = FileTexts(os.fsencode(self._tree.root))
         self._cache: CacheDirectory | None = cache
         self._is_damaged = False
@@ -93,12 +95,16 @@ class DirectoryIndex:
         A few changed files are read again at each question, until so many have changed that the index is written anew.
         """
         comparison = compare(self._tree, self._state)
-        if comparison.is_small or self._cache is None:
+        if self._cache is None or (comparison.is_small and not self._is_damaged):
             return self._left_out(self._follow(comparison, on_progress))
-        with self._cache.locked(lambda: self._notice("another command reads the same files: waiting for it")):
-            self._load()  # the other command may have read all of them
-            unread = self._follow(compare(self._tree, self._state), on_progress)
-            self._save()
+        with self._locked(lambda: self._notice("another command reads the same files: waiting for it")):
+            if self._is_replaced():
+                self._load()  # another command has read files, perhaps all of them
+                self._tree = discover(self._path, self._policy)
+                comparison = compare(self._tree, self._state)
+            unread = self._follow(comparison, on_progress)
+            if self._is_damaged or self._saved[0] != self._state.at:
+                self._save()
         return self._left_out(unread)
 
     def assemble(
@@ -125,11 +131,23 @@ class DirectoryIndex:
         self._save_new_indexes()
         return self._keep_receipt(answer)
 
+    @contextmanager
+    def _locked(self, on_wait: Callable[[], None]) -> Generator[None]:
+        """Hold the lock of the cache for the duration of the block; where it cannot be had, do without the cache."""
+        with ExitStack() as held:
+            if self._cache is not None:
+                try:
+                    held.enter_context(self._cache.locked(on_wait))
+                except OSError as error:
+                    self._do_without_cache(error)
+            yield
+
     def _load(self) -> None:
         """Take over the state and the indexes in the cache, or begin with empty ones."""
         self._caches = IndexCaches()
-        state = None
+        state, self._stamp = None, None
         if self._cache is not None:
+            self._stamp = self._cache.index_stamp()
             try:
                 state = contents.load(self._cache.index, self._version, self._project, self._caches)
             except (StoreDamaged, OSError) as error:
@@ -140,6 +158,10 @@ class DirectoryIndex:
         self._state = DirectoryState(new_id(), 0, [], [], {}) if state is None else state
         self._saved = self._state.at, self._known_indexes()
         self._view = DirectoryView(self._project, self._state, self._texts)
+
+    def _is_replaced(self) -> bool:
+        """Return True if another command has written the index since this one has read or written it."""
+        return self._cache is not None and self._cache.index_stamp() != self._stamp
 
     def _follow(self, comparison: Comparison, on_progress: OnProgress | None) -> Mapping[str, str]:
         """Bring the state and the indexes to the files; return the files that could not be read, with the reasons."""
@@ -182,27 +204,29 @@ class DirectoryIndex:
             return
         try:
             contents.save(self._cache.index, self._version, self._project, self._state, self._caches)
-            self._saved = self._state.at, self._known_indexes()
+            self._saved, self._stamp = (self._state.at, self._known_indexes()), self._cache.index_stamp()
+            self._is_damaged = False
         except OSError as error:
             self._do_without_cache(error)
 
     def _save_new_indexes(self) -> None:
-        """Write the indexes that this question was the first to need, unless another command writes."""
-        at, names = self._saved
-        if self._cache is None or at != self._state.at or self._known_indexes() <= names:
+        """Write the indexes that this question was the first to need, unless another command writes or has written."""
+        saved = self._saved[1]
+        if self._cache is None or not saved or self._known_indexes() <= saved:
             return
-        with self._cache.locked(lambda: None):
-            self._save()
+        with suppress(Busy), self._locked(_refuse_to_wait):
+            if not self._is_replaced():
+                self._save()
 
     def _location(self) -> IndexLocation:
         """Return where workers find the index at its present state, which is written if it is not there."""
         if self._cache is not None and self._saved[0] != self._state.at:
-            with self._cache.locked(lambda: None):
+            with self._locked(lambda: None):
                 self._save()
         if self._cache is None:
             raise ResourceExhausted("strategies of other packages read the cache, and nothing can be written there")
         root = os.fsencode(self._tree.root)
-        return IndexLocation(str(self._cache.index), self._version, self._project, root, *self._state.at)
+        return IndexLocation(os.fsencode(self._cache.index), self._version, self._project, root, *self._state.at)
 
     def _keep_receipt(self, answer: Answer) -> Answer:
         """Return the answer with the id of its receipt; without one if the receipt cannot be written."""
@@ -217,3 +241,7 @@ class DirectoryIndex:
     def _do_without_cache(self, error: OSError) -> None:
         self._cache = None
         self._notice(f"nothing is cached for the next time: {error}")
+
+
+def _refuse_to_wait() -> None:
+    raise Busy("another command has the lock of the cache")

@@ -22,7 +22,7 @@ from stepwell.directory_index import contents
 from stepwell.directory_index.model import DirectoryState
 from stepwell.directory_index.view import DirectoryView, FileTexts
 from stepwell.domain.tasks.model import StrategyProblem
-from stepwell.errors import BodyGone, DeadlineExceeded, NotFound, TaskFailed
+from stepwell.errors import BodyGone, DeadlineExceeded, NotFound, StepwellError, TaskFailed
 from stepwell.pool.functions.executor import FunctionExecutor
 from stepwell.strategies import execution
 from stepwell.strategies.index.index_cache import IndexCaches
@@ -32,9 +32,12 @@ from stepwell.strategies.registry import GROUP, Registry, built_in
 
 
 class IndexLocation(Struct, frozen=True, array_like=True):
-    """The place at which a worker finds the index: its file and version, the project, the root, and the state."""
+    """The place at which a worker finds the index: its file and version, the project, the root, and the state.
 
-    path: str
+    Paths are bytes, because a path need not be UTF-8.
+    """
+
+    path: bytes
     version: str
     project: str
     root: bytes
@@ -89,8 +92,10 @@ class InstalledStrategies:
         try:
             return _offers_decoder.decode(future.result(limits.DIRECTORY_STRATEGY_START_SECONDS))
         except TimeoutError:
-            problem = StrategyProblem.of("*", GROUP, "importing the strategies of other packages takes too long")
-            return _Offers((), (problem,))
+            reason = "importing the strategies of other packages takes too long"
+        except StepwellError as error:
+            reason = f"importing the strategies of other packages failed: {error.message}"
+        return _Offers((), (StrategyProblem.of("*", GROUP, reason),))
 
     @property
     def offers(self) -> tuple[StrategyInfo, ...]:
@@ -158,7 +163,7 @@ def _registry() -> Registry:
 @functools.lru_cache(maxsize=1)
 def _state(location: IndexLocation) -> DirectoryState:
     """Return the state in the cache; raise `BodyGone` if another command has replaced it."""
-    state = contents.load(Path(location.path), location.version, location.project, IndexCaches())
+    state = contents.load(Path(os.fsdecode(location.path)), location.version, location.project, IndexCaches())
     if state is None:
         raise NotFound(f"there is no index at {location.path!r}")
     if state.at != (location.epoch, location.revision):

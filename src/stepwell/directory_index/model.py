@@ -25,7 +25,7 @@ class IndexedFile(Struct, frozen=True, array_like=True):
     """A file as it was read. It is the same file as long as its size and time are the same.
 
     `mtime_ns` is 0 for a file that was written just before it was read; `digest` then tells. `skipped` is the reason
-    why the file has no parts.
+    why the file has no parts. A file that workers died of has no digest: it is tried again when it has changed.
     """
 
     source: str
@@ -39,7 +39,8 @@ class IndexedFile(Struct, frozen=True, array_like=True):
 class DirectoryState(Struct, frozen=True):
     """The rows of a directory at one revision, in order of serial, each with its span; and the files by source.
 
-    `revision` grows with each change, and `epoch` names the history that it counts.
+    `revision` grows with each change, and `epoch` names the history that it counts. `commits` is the body of the row
+    with the commits of the repository, because no file has it; empty without one.
     """
 
     epoch: str
@@ -47,6 +48,7 @@ class DirectoryState(Struct, frozen=True):
     rows: Sequence[FragmentRow]
     spans: Sequence[Span]
     files: Mapping[str, IndexedFile]
+    commits: bytes = b""
 
     @property
     def at(self) -> tuple[str, int]:

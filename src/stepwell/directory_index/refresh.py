@@ -7,20 +7,21 @@ split already. The index advances in rounds, each a revision of its own, so that
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.client.workflows.split_files import FileSplitter
 from stepwell.directory_index.model import DirectoryState
-from stepwell.directory_index.round import NewPart, Round
+from stepwell.directory_index.round import Round
 from stepwell.directory_index.view import StateChange
 from stepwell.domain.tiers.commit_history import HEAD_KEY, HISTORY_ID
-from stepwell.domain.tiers.source_outline import FILE_KIND
 from stepwell.errors import Busy
 from stepwell.ingest import history
 from stepwell.ingest.discovery import DiscoveredTree
@@ -109,11 +110,15 @@ class Refresh:
         for source in comparison.gone:
             begun.remove(source)
         if comparison.head is not None:
-            self._set_history(begun, comparison.head)
+            begun.set_commits(comparison.head, self._commits(comparison.head))
+        seen = {found.source: found for found in self._tree.files}
         done, total = len(self._tree.files) - len(comparison.asked), len(self._tree.files)
         with self._splitter(comparison) as splitter:
             for outcome, data in splitter:
-                if isinstance(outcome, FileSkipped) and not outcome.digest:
+                if isinstance(outcome, FileSkipped) and outcome.is_unsafe:
+                    found = seen[outcome.source]
+                    outcome = replace(outcome, size=found.size, mtime_ns=found.mtime_ns)  # noqa: PLW2901
+                elif isinstance(outcome, FileSkipped) and not outcome.digest:
                     self.unread[outcome.source] = outcome.reason
                 begun.add(outcome, data)
                 done += 1
@@ -146,21 +151,23 @@ class Refresh:
             executor.kill_workers()  # all jobs are done, or the command ends in the middle
             executor.shutdown()
 
-    def _set_history(self, begun: Round, head: str) -> None:
-        """Store the row with the commits up to `head`; none without a repository."""
-        begun.delete(HISTORY_ID)
-        if head:
-            body = history.read_history(self._tree.root, self._policy)
-            begun.store(NewPart(HISTORY_ID, "", FILE_KIND, memoryview(body), {HEAD_KEY: head}))
+    def _commits(self, head: str) -> bytes:
+        """Return the encoded commits up to `head`; nothing without a repository."""
+        return history.read_history(self._tree.root, self._policy) if head else b""
 
 
 def split_job(payload: bytes) -> bytes:
-    """Read and split some files, in a worker process."""
+    """Read and split some files, in a worker process. It dies if that takes too long: it would never end otherwise."""
     from stepwell.client.session.tokens import counter  # noqa: PLC0415 - loads a vocabulary, in the worker
 
     job: SplitJob = job_decoder.decode(payload)
     count = counter(job.encoding).count
-    return encoder.encode([split_file(job.root, each, count, job.policy)[0] for each in job.files])
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, limits.DIRECTORY_SPLIT_SECONDS_MAX)
+    try:
+        return encoder.encode([split_file(job.root, each, count, job.policy)[0] for each in job.files])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _no_worker(payloads: Sequence[bytes]) -> list[Future[bytes]]:

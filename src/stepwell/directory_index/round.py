@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from stepwell.directory_index.model import NO_SPAN, DirectoryState, IndexedFile, Span
 from stepwell.directory_index.view import StateChange
 from stepwell.domain.tiers.body_refs import digest_of
+from stepwell.domain.tiers.commit_history import HEAD_KEY, HISTORY_ID
 from stepwell.domain.tiers.model import FragmentRow, Tier
 from stepwell.domain.tiers.source_outline import FILE_KIND, file_id
 from stepwell.ingest.changes import is_stored, listing
@@ -42,6 +43,7 @@ class Round:
         self._rows: Final = {row.fragment_id: row for row in state.rows}
         self._spans: Final = dict(zip(self._rows, state.spans, strict=True))
         self._by_source: dict[str, list[str]] | None = None
+        self._commits = state.commits
         self._next_serial = state.rows[-1].serial + 1 if state.rows else 1
         self._stored: Final[dict[str, memoryview]] = {}
         self._removed: Final[set[str]] = set()
@@ -57,7 +59,7 @@ class Round:
                 self._set_file(replace(self._files[source], size=size, mtime_ns=mtime_ns))
             case FileSkipped(source=source, reason=reason, size=size, mtime_ns=mtime_ns, digest=digest):
                 self.remove(source)
-                if digest:
+                if digest or outcome.is_unsafe:
                     self._set_file(IndexedFile(source, size, mtime_ns, digest, reason))
                     self.store(_of_file(source, reason))
 
@@ -112,6 +114,13 @@ class Round:
             self._removed.add(fragment_id)
             self.is_changed = True
 
+    def set_commits(self, head: str, body: bytes) -> None:
+        """Store the row with the commits up to `head`; delete it if there is none."""
+        self.delete(HISTORY_ID)
+        self._commits = body if head else b""
+        if head:
+            self.store(NewPart(HISTORY_ID, "", FILE_KIND, memoryview(body), {HEAD_KEY: head}))
+
     def remove(self, source: str) -> None:
         """Delete a file with all of its rows."""
         for fragment_id in self._ids_of(source):
@@ -120,8 +129,9 @@ class Round:
             self.is_changed = True
 
     def _set_file(self, file: IndexedFile) -> None:
-        self._files[file.source] = file
-        self.is_changed = True
+        if self._files.get(file.source) != file:
+            self._files[file.source] = file
+            self.is_changed = True
 
     def _ids_of(self, source: str) -> list[str]:
         """Return the ids of a file's rows."""
@@ -137,7 +147,7 @@ class Round:
         """Return the state after the round, and its difference to the one before."""
         rows = sorted(self._rows.values(), key=lambda row: row.serial)
         spans = [self._spans[row.fragment_id] for row in rows]
-        state = DirectoryState(self._before.epoch, self._revision, rows, spans, self._files)
+        state = DirectoryState(self._before.epoch, self._revision, rows, spans, self._files, self._commits)
         # Without new rows, only sizes and times are others: the indexes follow to the new revision all the same.
         return state, StateChange(self._before.revision, [*self._stored], frozenset(self._removed), self._stored)
 

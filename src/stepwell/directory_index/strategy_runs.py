@@ -16,7 +16,7 @@ from stepwell.assembly.inputs import Failure
 from stepwell.assembly.stages.select import names_to_ask
 from stepwell.directory_index.installed_strategies import IndexLocation, InstalledStrategies
 from stepwell.domain.tasks.model import StrategyProblem
-from stepwell.errors import DeadlineExceeded, NotFound, StepwellError
+from stepwell.errors import DeadlineExceeded, NotFound, StepwellError, TaskFailed
 from stepwell.strategies import execution, progress
 from stepwell.strategies.payload import StrategyResult
 from stepwell.strategies.protocol import ContextRequest, StrategyInfo, StrategyView
@@ -86,7 +86,9 @@ def run_all(
 def _run(
     registry: Registry, name: str, asked: Asked, view: StrategyView, on_progress: OnStrategyProgress | None
 ) -> StrategyResult:
-    """Return the result of a built-in strategy. Raise `DeadlineExceeded` if it took too long."""
+    """Return the result of a built-in strategy. Raise `DeadlineExceeded` if it took too long, and `TaskFailed`
+    for an error that is not one of stepwell's, such as that of a model that cannot be imported.
+    """
     begun_s = time.perf_counter()
 
     def report(done: int, total: int, note: str) -> None:
@@ -94,8 +96,13 @@ def _run(
             on_progress(name, done, total, note)
 
     strategy = registry[name]
-    with progress.reporting_to(report):
-        confidence, fragments = execution.run(strategy, asked.request, view, asked.budget_tokens, view)
+    try:
+        with progress.reporting_to(report):
+            confidence, fragments = execution.run(strategy, asked.request, view, asked.budget_tokens, view)
+    except StepwellError:
+        raise
+    except Exception as error:
+        raise TaskFailed(execution.describe_error(name, error)) from error
     seconds = time.perf_counter() - begun_s
     if seconds > asked.limit_s:
         raise DeadlineExceeded(f"strategy {name!r} took {seconds:.1f} s, and may take {asked.limit_s:g} s")

@@ -16,6 +16,7 @@ from msgspec import Struct
 from stepwell import limits
 from stepwell.directory_index.model import DirectoryState, IndexedFile
 from stepwell.domain.tiers.body_refs import digest_of
+from stepwell.domain.tiers.commit_history import HISTORY_ID
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import FILE_KIND, Outline
 from stepwell.errors import BodyGone
@@ -141,6 +142,8 @@ class DirectoryView:
         row = self._state.rows[place]
         if self._delta is not None and (body := self._delta.bodies.get(row.fragment_id)) is not None:
             return body
+        if row.fragment_id == HISTORY_ID:
+            return memoryview(self._state.commits)
         if row.kind == FILE_KIND:
             return memoryview(self._listing(row))
         start, end = self._state.spans[place]
@@ -151,12 +154,18 @@ class DirectoryView:
 
     def _listing(self, row: FragmentRow) -> bytes:
         """Return the body of the row that stands for a file: its parts, one to a line."""
-        parts = [each for each in self._state.rows if each.source == row.source and each.kind != FILE_KIND]
-        parts.sort(key=lambda each: Outline.of(each.metadata).order or 0)
-        file = self._state.files.get(row.source)
-        if file is None:
-            raise BodyGone(f"the body of {row.fragment_id!r} is not kept")
+        file = self._state.files[row.source]
+        parts = sorted(self._parts.get(row.source, ()), key=lambda each: Outline.of(each.metadata).order or 0)
         return (file.skipped or listing(each.metadata for each in parts)).encode()
+
+    @cached_property
+    def _parts(self) -> dict[str, list[FragmentRow]]:
+        """The rows of the parts of each file, by source."""
+        found: dict[str, list[FragmentRow]] = {}
+        for row in self._state.rows:
+            if row.kind != FILE_KIND:
+                found.setdefault(row.source, []).append(row)
+        return found
 
     @cached_property
     def _places(self) -> dict[str, int]:

@@ -173,7 +173,7 @@ def _examine(root: Path, name: str, inside: _LinkFreeDirectories) -> DiscoveredF
         return "it is behind a symbolic link"
     try:
         seen = os.lstat(f"{root}/{name}")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # the latter if a directory has become a file
         return ""
     except OSError as error:
         return _reason(error)

@@ -82,6 +82,20 @@ def test_objects_are_not_read(path: Path) -> None:
         array_file.read(path, "1")
 
 
+@pytest.mark.parametrize("shape", [(-1,), (1_001,), (1 << 62, 4), (1 << 63,)])
+def test_a_shape_that_does_not_fit(path: Path, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An array that would reach beyond the file, or has no size, is damage, although the checksums are right."""
+
+    def wrong(dtype: str, _: tuple[int, ...], offset: int) -> object:
+        return dtype, shape, offset
+
+    monkeypatch.setattr(array_file, "_Place", wrong)
+    array_file.write(path, "1", {"numbers": ARRAYS["numbers"]})
+    monkeypatch.undo()
+    with pytest.raises(sw.StoreDamaged):
+        array_file.read(path, "1")
+
+
 def test_a_link_is_not_followed(path: Path) -> None:
     link = path.with_name("link")
     link.symlink_to(path)

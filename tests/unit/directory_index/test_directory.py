@@ -1,8 +1,11 @@
 """The index of a directory: it follows the files, answers like one built anew, and needs nothing but the files."""
 
 import os
+import shutil
+import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,11 +21,14 @@ from stepwell.directory_index import array_file, contents, directory, refresh
 from stepwell.directory_index.cache import CacheDirectory
 from stepwell.directory_index.directory import DirectoryIndex
 from stepwell.directory_index.receipts import ReceiptFiles
-from stepwell.domain.tiers.commit_history import HISTORY_ID
+from stepwell.domain.tiers.commit_history import HISTORY_ID, decode_history
 from stepwell.domain.tiers.source_outline import FILE_KIND
 from stepwell.ingest import files
-from stepwell.ingest.files import FileRequest
+from stepwell.ingest.files import FileRequest, SplitJob
 from stepwell.ingest.secret_policy import SecretPolicy
+from stepwell.strategies.builtin.keyword import KeywordStrategy
+from stepwell.strategies.index import embeddings
+from stepwell.strategies.index.index_cache import IndexCaches
 from stepwell.strategies.protocol import ContextRequest
 from tests.support.ingest import git, write
 from tests.support.seeds import seeded
@@ -204,6 +210,23 @@ def test_listings_of_files(place: Place) -> None:
     assert "demote" in opened.assemble(asked, strategies=["keyword"]).text
 
 
+def test_listings_of_a_repository(place: Place) -> None:
+    """The row with the commits has its body also in an index that was read from the cache."""
+    git(place.root, "init")
+    git(place.root, "add", "--all")
+    git(place.root, "commit", "-m", "Dig a well")
+    place.ask("budget")
+    opened = place.open()
+    opened.refresh()
+    asked = ContextRequest(projects=["p"], query="demote", kinds=[FILE_KIND], budget_tokens=800)
+    answer = opened.assemble(asked, strategies=["keyword"])
+    assert answer.failures == ()
+    assert "demote" in answer.text
+    commits = opened.view.get(HISTORY_ID, project="p")
+    assert commits is not None
+    assert [each.message for each in decode_history(bytes(commits.body))] == ["Dig a well"]
+
+
 def test_a_file_that_changes_while_it_is_asked(place: Place) -> None:
     """Its parts cannot be shown any more, the others can."""
     place.ask("budget")
@@ -243,6 +266,26 @@ def test_unreadable_files(place: Place, monkeypatch: pytest.MonkeyPatch) -> None
     assert "src/tiers.py" in sources(place.ask("promote"))
 
 
+def test_what_is_not_new_is_not_written(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that are read at each question, and are the same or unreadable, do not make it write the index."""
+    tomorrow_ns = time.time_ns() + 24 * 3600 * 10**9
+    write(place.root, {f"src/{state}{number}.py": "rope = 1\n" for state in ("early", "shut") for number in range(9)})
+    for path in place.root.glob("src/early*"):
+        os.utime(path, ns=(tomorrow_ns, tomorrow_ns))
+    read_file = files.read_file
+
+    def refuse(root: bytes, source: str) -> object:
+        if "shut" in source:
+            raise PermissionError(13, "Permission denied")
+        return read_file(root, source)
+
+    monkeypatch.setattr(files, "read_file", refuse)
+    place.ask("budget")
+    written = place.cache.index_stamp()
+    assert {"src/early0.py", "src/shut0.py"} <= {*reads(place, monkeypatch)}
+    assert place.cache.index_stamp() == written
+
+
 def test_another_project_name(place: Place) -> None:
     """The same index serves under another name."""
     place.ask("budget")
@@ -259,6 +302,46 @@ def test_worker_processes_split_many_files(place: Place, monkeypatch: pytest.Mon
     assert place.ask("budget", cache=CacheDirectory(place.cache.path.with_name("two"))).text == alone
 
 
+def test_a_file_that_workers_die_of(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is left out until it changes: this process would die of it, too."""
+    split_file = files.split_file
+
+    def dying(root: bytes, asked: FileRequest, count: files.Count, policy: SecretPolicy) -> object:
+        assert asked.source != "src/tiers.py", "workers have died of it"
+        return split_file(root, asked, count, policy)
+
+    def skipped(self: FileSplitter, asked: Iterable[tuple[FileRequest, int]]) -> Iterator[object]:
+        for each, _ in asked:
+            is_deadly = each.source == "src/tiers.py"
+            yield (
+                (files.FileSkipped(each.source, "it kills", is_unsafe=True), b"")
+                if is_deadly
+                else self.split_here(each)
+            )
+
+    with monkeypatch.context() as patch:
+        patch.setattr(limits, "DIRECTORY_FILES_ALONE_MAX", 0)
+        patch.setattr(FileSplitter, "split_all", skipped)
+        place.open().refresh()
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "split_file", dying)
+        assert reads(place, monkeypatch) == []
+        assert place.open().refresh().skipped["src/tiers.py"] == "it kills"
+    (place.root / "src/tiers.py").write_text("harmless = 1\n")
+    assert sources(place.ask("harmless")) == ["src/tiers.py"]
+
+
+def test_a_job_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its worker dies, so that the next job has one."""
+    monkeypatch.setattr(limits, "DIRECTORY_SPLIT_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(refresh, "split_file", lambda *_: signal.pause())
+    pid = os.fork()
+    if not pid:
+        refresh.split_job(files.encoder.encode(SplitJob(b"/", tokens.ESTIMATE, (FileRequest("a"),))))
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGALRM
+
+
 def test_other_code_or_tokens_begin_anew(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """An index that other code has made, or with other tokens, is not used."""
     place.ask("budget")
@@ -267,6 +350,30 @@ def test_other_code_or_tokens_begin_anew(place: Place, monkeypatch: pytest.Monke
         assert len(reads(place, monkeypatch)) == len(FILES) - 1
     monkeypatch.setattr(directory, "counter", lambda: tokens.counter(tokens.ESTIMATE))
     assert len(reads(place, monkeypatch)) == len(FILES) - 1
+
+
+def test_another_model_begins_anew(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Vectors of one model are not compared with those of another, and not kept up to date without a model."""
+    place.ask("budget")
+    for installed in (tmp_path, None):
+        contents._code_digest.cache_clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(embeddings, "installed_at", lambda found=installed: found)
+            assert len(reads(place, monkeypatch)) == len(FILES) - 1
+    contents._code_digest.cache_clear()
+
+
+def test_code_in_an_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Another archive has other code."""
+    archive = tmp_path / "stepwell.pyz"
+    monkeypatch.setattr(contents, "_PACKAGE", archive / "stepwell")
+    found: set[str] = set()
+    for text in ("one", "three"):
+        archive.write_text(text)
+        contents._code_digest.cache_clear()
+        found.add(contents._code_digest())
+    contents._code_digest.cache_clear()
+    assert len(found) == 2
 
 
 def test_a_damaged_cache_is_built_again(place: Place) -> None:
@@ -289,6 +396,28 @@ def test_a_state_that_makes_no_sense(place: Place) -> None:
     array_file.write(place.cache.index, place.open()._version, {**arrays, "rows": arrays["identity"]})
     assert sources(place.ask("budget"))
     assert "cannot be read" in place.notices.pop()
+
+
+def test_arrays_that_do_not_fit_together(place: Place) -> None:
+    """An array that is shorter or missing, or has a number beyond what it counts, is damage, not an answer."""
+    place.ask("budget")
+    version = place.open()._version
+    whole = array_file.read(place.cache.index, version)
+    assert whole is not None
+    with_room = {"timelines/codes", "timelines/columns"}
+    damaged = [{**whole, name: array[:-1]} for name, array in whole.items() if len(array) and name not in with_room]
+    numbered = {name for name in whole if name.rpartition("/")[2] in {"places", "file_numbers", "0.slots", "0.borders"}}
+    assert len(numbered) == 6
+    for name in numbered:
+        damaged.append({key: array for key, array in whole.items() if key != name})
+        for wrong in (-7, 1 << 30):
+            changed = whole[name].copy()
+            changed[len(changed) // 2] = abs(wrong) if changed.dtype.kind == "u" else wrong
+            damaged.append({**whole, name: changed})
+    for arrays in damaged:
+        array_file.write(place.cache.index, version, arrays)
+        with pytest.raises(sw.StoreDamaged, match="cannot be read"):
+            contents.load(place.cache.index, version, "p", IndexCaches())
 
 
 def test_no_cache_at_all(place: Place) -> None:
@@ -315,6 +444,36 @@ def test_the_disk_is_full(place: Place, monkeypatch: pytest.MonkeyPatch) -> None
     assert place.ask("budget").receipt_id
 
 
+def test_a_read_only_cache(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index in it is used, and nothing is written."""
+    place.ask("budget")
+    write(place.root, {f"src/more{number}.py": f"def rope_{number}(): ...\n" for number in range(9)})
+    opened, opener = place.open(), os.open
+
+    def refuse(path: str | Path, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(30, "Read-only file system")
+        return opener(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", refuse)
+    opened.refresh()
+    asked = ContextRequest(projects=["p"], query="rope_7", budget_tokens=800)
+    assert sources(opened.assemble(asked, strategies=["keyword"])) == ["src/more7.py"]
+    assert place.notices == ["nothing is cached for the next time: [Errno 30] Read-only file system"]
+
+
+def test_a_damaged_cache_of_few_files(place: Place) -> None:
+    """It is written anew at once, although its files are so few that no index need be written."""
+    place.ask("budget")
+    for source in FILES:
+        if source != "chat.md":
+            (place.root / source).unlink()
+    place.cache.index.write_bytes(b"")
+    for _ in range(2):
+        assert sources(place.ask("where is the budget")) == ["chat.md"]
+    assert len(place.notices) == 1
+
+
 def test_two_commands_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that has to write waits for the other, and then has nothing left to read."""
     waiting, first = place.open(), place.open()
@@ -329,6 +488,33 @@ def test_two_commands_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> 
     assert reads(place, monkeypatch) == []
 
 
+def test_files_that_come_while_it_waits(place: Place) -> None:
+    """A command that waited looks at the files again: it does not take those that the other one found for deleted."""
+    waiting = place.open()
+    with ThreadPoolExecutor(1) as threads:
+        with place.cache.locked(lambda: None):
+            waiter = threads.submit(waiting.refresh)
+            eventually(lambda: place.notices == ["another command reads the same files: waiting for it"])
+            write(place.root, {"src/late.py": "def rope(): ...\n"})
+            first = place.open()
+            first._follow(refresh.compare(first._tree, first._state), None)
+            first._save()
+        waiter.result()
+    assert "src/late.py" in {row.source for row in waiting.view.rows("p")}
+
+
+def test_a_directory_that_becomes_a_file(place: Place) -> None:
+    """The files that git has tracked in it are deleted, not unreadable."""
+    git(place.root, "init")
+    git(place.root, "add", "--all")
+    place.ask("budget")
+    shutil.rmtree(place.root / "src")
+    write(place.root, {"src": "rope\n"})
+    opened = place.open()
+    assert opened.refresh().skipped == {"picture.png": "it is binary"}
+    assert {row.source for row in opened.view.rows("p")} == {"src", "docs/wells.md", "chat.md", "picture.png"}
+
+
 def test_embeddings_are_kept(place: Place) -> None:
     """Vectors are computed once, by the first question that needs them."""
     pytest.importorskip("wordllama")
@@ -339,6 +525,33 @@ def test_embeddings_are_kept(place: Place) -> None:
     assert "src/new.py" in sources(place.ask("leaky bucket", names=["semantic"]))
 
 
+def test_embeddings_are_kept_beside_changed_files(place: Place) -> None:
+    """The first question that needs them writes them, also if it has read files that are not yet in the index."""
+    pytest.importorskip("wordllama")
+    place.ask("budget")
+    write(place.root, {"src/new.py": "def leaky_bucket(): ...\n"})
+    place.ask("leaky bucket", names=["semantic"])
+    assert place.open()._caches.embeddings.known("p") is not None
+
+
+def test_indexes_of_another_command_stay(place: Place) -> None:
+    """A question does not wait to write new indexes, and writes none over those of another command."""
+    pytest.importorskip("wordllama")
+    place.ask("budget")
+    asked = ContextRequest(projects=["p"], query="budget", budget_tokens=800)
+    busy, late = place.open(), place.open()
+    for each in (busy, late):
+        each.refresh()
+    with place.cache.locked(lambda: None):
+        busy.assemble(asked, strategies=["semantic"])
+        written = place.cache.index_stamp()
+    write(place.root, {f"src/more{number}.py": f"def rope_{number}(): ...\n" for number in range(9)})
+    place.open().refresh()
+    replaced = place.cache.index_stamp()
+    late.assemble(asked, strategies=["semantic"])
+    assert written != replaced == place.cache.index_stamp()
+
+
 def test_deadline(place: Place) -> None:
     """A built-in strategy that takes longer than it may fails by name, and the others answer."""
     opened = place.open()
@@ -346,6 +559,14 @@ def test_deadline(place: Place) -> None:
     asked = ContextRequest(projects=["p"], query="budget", budget_tokens=800)
     answer = opened.assemble(asked, strategies=["keyword"], deadline_s=1e-9)
     assert [each.kind for each in answer.failures] == ["DeadlineExceeded"]
+
+
+def test_a_strategy_that_raises(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A built-in one costs itself only, too, with whatever it raises."""
+    monkeypatch.setattr(KeywordStrategy, "assemble", lambda *_: 1 // 0)
+    answer = place.ask("budget", names=["keyword", "graph"])
+    assert [(each.strategy, each.kind) for each in answer.failures] == [("keyword", "TaskFailed")]
+    assert answer.fragments
 
 
 def test_unknown_strategy(place: Place) -> None:

@@ -1,5 +1,6 @@
 """Strategies of other packages, asked about a directory: in processes of their own, and each costs itself only."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,6 +124,16 @@ def test_an_import_that_never_ends(directory: DirectoryIndex, monkeypatch: pytes
     assert "takes too long" in told[0]
 
 
+def test_an_import_that_kills(directory: DirectoryIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package whose import ends the worker costs the strategies of other packages, and not the answer."""
+    told: list[str] = []
+    monkeypatch.setattr(directory, "_notice", told.append)
+    [module] = (tmp_path / "site").glob("strategies_of_*.py")
+    module.write_text("import os\nos._exit(5)\n")
+    assert ask(directory).fragments
+    assert "failed: the worker" in told[0]
+
+
 def test_without_a_cache(directory: DirectoryIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers read the index from the cache: where there is none, these strategies fail and the others answer."""
     monkeypatch.setattr(directory, "_cache", None)
@@ -140,6 +151,16 @@ def test_the_index_is_written_for_them(tmp_path: Path) -> None:
     with DirectoryIndex(tmp_path / "root", "p", SecretPolicy.REDACT, cache, notices.append) as found:
         found.refresh()
         assert ask(found, "longest").fragments[0].source == "c.md"
+
+
+@pytest.mark.usefixtures("directory")
+def test_a_cache_whose_path_is_not_utf8(tmp_path: Path) -> None:
+    """Workers find the index there, too."""
+    cache = CacheDirectory(tmp_path / os.fsdecode(b"caf\xe9"))
+    told: list[str] = []
+    with DirectoryIndex(tmp_path / "root", "p", SecretPolicy.REDACT, cache, told.append) as found:
+        found.refresh()
+        assert ask(found, "longest").fragments
 
 
 def test_offers_have_no_built_in_strategy() -> None:

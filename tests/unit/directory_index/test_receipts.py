@@ -7,6 +7,7 @@ import pytest
 import stepwell as sw
 from stepwell import limits
 from stepwell.assembly.receipt import Receipt
+from stepwell.directory_index import receipts
 from stepwell.directory_index.receipts import ReceiptFiles
 from tests.support.assembly import answer, meeting, request, result
 
@@ -32,6 +33,15 @@ def test_the_last_receipts(kept: ReceiptFiles, monkeypatch: pytest.MonkeyPatch) 
         kept.latest(5)
     with pytest.raises(sw.NotFound, match="there is no receipt"):
         kept.get(added[0])
+
+
+def test_a_clock_that_was_set_back(kept: ReceiptFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The receipt of the present answer stays, also if all others seem to be newer."""
+    monkeypatch.setattr(limits, "DIRECTORY_RECEIPTS_MAX", 2)
+    for number in range(3):
+        kept.add(receipt(number))
+    monkeypatch.setattr(receipts, "new_id", lambda: "0" * 26)
+    assert kept.get(kept.add(receipt(7))) == receipt(7)
 
 
 @pytest.mark.parametrize("name", ["", "../../etc/passwd", "0" * 26, "\0"])

@@ -41,7 +41,7 @@ from stepwell.strategies.index.postings import (
     Vocabulary,
 )
 from stepwell.strategies.index.query import ParsedQuery
-from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces
+from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces, is_within, require
 from stepwell.strategies.index.terms import KEYWORDS, pieces, query_weight, terms_of
 from stepwell.strategies.partition import Portion
 from stepwell.strategies.protocol import SeenFragment, StrategyView
@@ -239,8 +239,12 @@ class Bm25Index(IncrementalIndex):
         for name in _COLUMNS:
             column: array[int] = getattr(self, f"_{name}")
             column.frombytes(snapshot.arrays[name].tobytes())
-        self._postings.restore(snapshot.arrays)
-        self._rows = [places.rows[place] for place in snapshot.arrays["places"].tolist()]
+        self._rows = [row for row in places.rows_of(snapshot.arrays["places"]) if row is not None]
+        count = len(self._rows)
+        require(all(len(getattr(self, f"_{name}")) == count for name in _COLUMNS), "each slot has all columns")
+        require(count == sum(map(self._is_indexed, places.rows)), "each row to be indexed has a slot")
+        require(is_within(snapshot.arrays["file_numbers"], 0, len(self._files)), "each file has a source")
+        self._postings.restore(snapshot.arrays, count)
         self._slots = {row.fragment_id: slot for slot, row in enumerate(self._rows)}
         self._alive = bytearray(b"\1" * len(self._rows))
 

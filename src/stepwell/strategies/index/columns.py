@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from stepwell.domain.tiers.source_outline import FILE_KIND
 from stepwell.strategies.index.incremental import SlotIndex
-from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces
+from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces, require
 from stepwell.strategies.protocol import ContextRequest, SeenFragment
 
 Ints = NDArray[np.int64]
@@ -92,6 +92,8 @@ class ColumnIndex(SlotIndex):
         self._codes = snapshot.arrays["codes"]
         self._kinds, self._next_code, counts = _decoder.decode(snapshot.values)
         self._counts = Counter(counts)
+        require(len(self._codes) >= len(self._rows), "each slot has a code")
+        require(self._kinds.keys() == self._counts.keys(), "each kind has a code and a number of fragments")
 
 
 def with_room_for(column: NDArray[S], slot: int) -> NDArray[S]:

@@ -27,7 +27,7 @@ from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import Outline, is_content
 from stepwell.strategies.index.columns import SLOTS_MIN, ColumnIndex, Floats, with_room_for
-from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces
+from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces, require
 from stepwell.strategies.protocol import SeenFragment
 
 if TYPE_CHECKING:
@@ -47,6 +47,12 @@ Embed = Callable[[str], Vector]
 def is_installed() -> bool:
     """Return True if the model's package is installed. The model is not loaded."""
     return importlib.util.find_spec(MODEL) is not None
+
+
+def installed_at() -> Path | None:
+    """Return the file of the model's package, or None if it is not installed. The model is not loaded."""
+    found = importlib.util.find_spec(MODEL)
+    return None if found is None or found.origin is None else Path(found.origin)
 
 
 @functools.cache
@@ -150,6 +156,9 @@ class EmbeddingIndex(ColumnIndex):
     def _restore(self, snapshot: IndexSnapshot, places: RowPlaces) -> None:
         super()._restore(snapshot, places)
         self._vectors, self._lengths = snapshot.arrays["vectors"], snapshot.arrays["lengths"]
+        vectors, dimensions = self._vectors.shape
+        require(dimensions == DIMENSIONS, "a vector has all dimensions")
+        require(min(vectors, len(self._lengths)) >= len(self._rows), "each slot has a vector and its length")
 
 
 def _length(vector: Vector) -> float:

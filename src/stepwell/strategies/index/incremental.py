@@ -15,7 +15,7 @@ import numpy as np
 
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.strategies import progress
-from stepwell.strategies.index.snapshot import NO_PLACE, IndexSnapshot, RowPlaces
+from stepwell.strategies.index.snapshot import NO_PLACE, IndexSnapshot, RowPlaces, require
 from stepwell.strategies.protocol import Changes, SeenFragment, StrategyView
 
 _PROGRESS_FRAGMENTS: Final = 250  # between two progress reports: some milliseconds
@@ -164,10 +164,10 @@ class SlotIndex(IncrementalIndex):
         return IndexSnapshot({"places": np.array(slots, dtype=np.int32)}, b"")
 
     def _restore(self, snapshot: IndexSnapshot, places: RowPlaces) -> None:
-        slots: list[int] = snapshot.arrays["places"].tolist()
-        self._rows = [None if place == NO_PLACE else places.rows[place] for place in slots]
+        self._rows = places.rows_of(snapshot.arrays["places"])
         self._free_slots = [slot for slot, row in enumerate(self._rows) if row is None]
         self._slots = {row.fragment_id: slot for slot, row in enumerate(self._rows) if row is not None}
+        require(len(self._slots) == len(places.rows), "each row has a slot")
 
     @abstractmethod
     def _fill_slot(self, slot: int, fragment: SeenFragment) -> None:

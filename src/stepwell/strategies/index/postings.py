@@ -23,6 +23,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from stepwell import limits
+from stepwell.strategies.index.snapshot import is_within, require
 
 Terms = NDArray[np.uint64]
 Slots = NDArray[np.int32]
@@ -320,11 +321,20 @@ class Postings:
             for name in Run.__struct_fields__
         }
 
-    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Take over the runs that `arrays` returned; other names are ignored. There must be no runs yet."""
+    def restore(self, arrays: Mapping[str, NDArray[Any]], slots: int) -> None:
+        """Take over the runs that `arrays` returned, of so many slots; other names are ignored.
+
+        There must be no runs yet. Raise `ValueError` if the arrays of a run do not fit together.
+        """
         while f"{len(self._runs)}.terms" in arrays:
             number = len(self._runs)
-            self._runs.append(Run(*(arrays[f"{number}.{name}"] for name in Run.__struct_fields__)))
+            run = Run(*(arrays[f"{number}.{name}"] for name in Run.__struct_fields__))
+            require(len(run) == len(run.counts) == len(run.weights), "each posting has a count and a weight")
+            require(len(run.borders) == len(run.terms) + 1, "each term has a border")
+            require(run.borders[0] == 0 and run.borders[-1] == len(run), "the borders are those of all postings")
+            require(bool(np.all(np.diff(run.borders) > 0)), "each term has a posting")
+            require(is_within(run.slots, 0, slots), "each posting is of a slot")
+            self._runs.append(run)
 
     def renumber(self, alive: Mask) -> None:
         """Keep the postings of live slots only, with slots numbered anew in their order."""

@@ -28,7 +28,7 @@ from stepwell.strategies.index.references import (
     slug,
     stems,
 )
-from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces
+from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces, require
 from stepwell.strategies.protocol import SeenFragment
 
 HALF_TOKENS: Final = 200
@@ -328,6 +328,11 @@ class ProximityIndex(SlotIndex):
         self._by_source, self._by_stem = entries.by_source, entries.by_stem
         self._by_name, self._by_reference_word = entries.by_name, entries.by_reference_word
         self._linked_count, self._content_count = entries.linked_count, entries.content_count
+        named = (*self._by_name.values(), *self._by_reference_word.values())
+        placed = ((slot for *_, slot in each) for each in self._by_source.values())
+        slots = {row: None for row, each in enumerate(self._rows) if each is not None}.keys()
+        require(all(each <= slots for each in named), "each name is of a fragment")
+        require(all(slot in slots for each in placed for slot in each), "each part is a fragment")
 
 
 def _place(row: FragmentRow, slot: int) -> Place:

@@ -14,7 +14,7 @@ import numpy as np
 
 from stepwell.domain.tiers.model import FragmentRow, Tier
 from stepwell.strategies.index.columns import SLOTS_MIN, UNUSED, ColumnIndex, Ints, with_room_for
-from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces
+from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces, require
 from stepwell.strategies.protocol import SeenFragment
 
 TIER_RANKS: Final = {Tier.HOT: 0, Tier.WARM: 1, Tier.COLD: 2}
@@ -109,6 +109,8 @@ class TimelineIndex(ColumnIndex):
     def _restore(self, snapshot: IndexSnapshot, places: RowPlaces) -> None:
         super()._restore(snapshot, places)
         self._columns = snapshot.arrays["columns"]
+        rows, columns = self._columns.shape
+        require(rows >= len(self._rows) and columns == len(_Column), "each slot has all columns")
 
 
 def _row_columns(row: FragmentRow) -> tuple[int, int, int, int, int]:
