@@ -124,6 +124,13 @@ def histories(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation site, strictly: a link, a name or a page that is not there fails the build."""
+    prepare(session, "docs")
+    run(session, ["mkdocs", "build", "--strict", "--quiet", *session.posargs], env={"NO_MKDOCS_2_WARNING": "1"})
+
+
+@nox.session
 def benchmark(session: nox.Session) -> None:
     """Time the peers side by side, and hold us to our goals; the figures of README and docs come from here."""
     prepare(session, "benchmark")
@@ -140,7 +147,7 @@ def prepare(session: nox.Session, group: str) -> None:
         if wider in installed:
             session.env["PATH"] = f"{installed[wider]}{os.pathsep}{os.environ['PATH']}"
             return
-    package = [] if group in {"coverage", "lint"} else ["--editable", "."]
+    package = [] if group in {"coverage", "docs", "lint"} else ["--editable", "."]
     # Most modules are never imported: each is compiled when it is.
     session.install("--no-compile", *package, *nox.project.dependency_groups(PYPROJECT, group))
     installed[group] = session.bin
