@@ -81,6 +81,14 @@ def test_paths_in_documents_exist(document: Path) -> None:
     assert [path for path in files if not (ROOT / path).exists() and not (document.parent / path).exists()] == []
 
 
+def test_every_package_is_described() -> None:
+    """ARCHITECTURE.md says what each package and each module of the top level is for."""
+    _, _, packages = (ROOT / "ARCHITECTURE.md").read_text().partition("## Packages")
+    described = set(re.findall(r"`(\w+)(?:\.py)?`", packages.partition("\n## ")[0]))
+    there = {path.stem for path in (ROOT / "src/stepwell").iterdir() if path.suffix in {"", ".py"}}
+    assert {name for name in there if not name.startswith("_")} <= described
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)
 def test_names_in_documents_exist(document: Path) -> None:
     """A name of the package that a document gives as `sw.NAME` or `stepwell.NAME` is there."""
