@@ -125,6 +125,14 @@ def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES_MAX
 
 
+def test_the_readme_shows_a_real_answer() -> None:
+    """The lines of code in the answer that the README shows are in the file that it names."""
+    (answer,) = (each.code for each in snippets_of(ROOT / "README.md") if each.language == "text")
+    heading, *lines = answer.splitlines()
+    source = (ROOT / heading.removeprefix("### ").partition(":")[0]).read_text().splitlines()
+    assert [line for line in lines if not line.strip().startswith(("```", "…", '"""…')) and line not in source] == []
+
+
 def test_every_page_is_in_the_navigation() -> None:
     """A page that the site's navigation does not name is not found; `nox -s docs` checks the rest of the site."""
     _, _, navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")
