@@ -1,6 +1,7 @@
 """`nox` runs everything that a change has to pass; `nox --list` names the parts."""
 
 import os
+import shlex
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -124,6 +125,31 @@ def histories(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation site, strictly: a link, a name or a page that is not there fails the build."""
+    prepare(session, "docs")
+    run(session, ["mkdocs", "build", "--strict", "--quiet", *session.posargs], env={"NO_MKDOCS_2_WARNING": "1"})
+
+
+@nox.session
+def release(session: nox.Session) -> None:
+    """Build sdist and wheel, check them, and ask the README's first question with the wheel in an empty environment."""
+    prepare(session, "release")
+    shutil.rmtree("dist", ignore_errors=True)
+    run(session, ["python", "-m", "build", "--outdir", "dist"])
+    built = [str(path) for path in sorted(Path("dist").iterdir())]
+    run(session, ["twine", "check", "--strict", *built])
+    (wheel,) = (str(Path(path).resolve()) for path in built if path.endswith(".whl"))
+    (line,) = (line for line in Path("README.md").read_text().splitlines() if ".venv/bin/stepwell assemble" in line)
+    place = Path(session.create_tmp())  # the command makes its environment there, and asks about this repository
+    shutil.rmtree(place / ".venv", ignore_errors=True)
+    command = line.replace("--quiet .", f"--quiet {shlex.quote(wheel)}")
+    command = command.replace(" . ", f" {shlex.quote(str(Path.cwd()))} ")
+    with session.chdir(place):
+        session.run("bash", "-euo", "pipefail", "-c", command, external=True)
+
+
+@nox.session
 def benchmark(session: nox.Session) -> None:
     """Time the peers side by side, and hold us to our goals; the figures of README and docs come from here."""
     prepare(session, "benchmark")
@@ -140,7 +166,7 @@ def prepare(session: nox.Session, group: str) -> None:
         if wider in installed:
             session.env["PATH"] = f"{installed[wider]}{os.pathsep}{os.environ['PATH']}"
             return
-    package = [] if group in {"coverage", "lint"} else ["--editable", "."]
+    package = [] if group in {"coverage", "docs", "lint", "release"} else ["--editable", "."]
     # Most modules are never imported: each is compiled when it is.
     session.install("--no-compile", *package, *nox.project.dependency_groups(PYPROJECT, group))
     installed[group] = session.bin

@@ -26,6 +26,7 @@ from benchmarks import (
     scale,
     shell,
     small,
+    summary,
     tasks,
     workloads,
 )
@@ -108,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to this file")
     parser.add_argument("--chart", type=Path, metavar="FILE.svg", help="also draw those that matter most")
     parser.add_argument("--page", type=Path, metavar="FILE.md", help="also write a page with all tables and goals")
+    parser.add_argument("--readme", type=Path, metavar="FILE.md", help="also write the tables of the README there")
     parser.add_argument(
         "--from", dest="given", type=Path, metavar="FILE", help="measure nothing: the figures are those of this file"
     )
@@ -115,11 +117,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _write(results: report.Results, options: argparse.Namespace) -> None:
-    """Write the chart and the page that are asked for."""
+    """Write the chart, the page and the tables that are asked for."""
     if options.chart:
         options.chart.write_text(overview.drawn(results))
     if options.page:
         options.page.write_text(page.written(results))
+    if options.readme:
+        options.readme.write_text(summary.written(options.readme.read_text(), results))
 
 
 if __name__ == "__main__":

@@ -43,11 +43,13 @@ _STYLE: Final = """
 class Panel(Struct, frozen=True):
     """A group of bars: for each contender one bar for each work. `works` maps words of the legend to works.
 
-    The same word has the same colour in all panels.
+    The same word has the same colour in all panels. `without` names contenders that do something else there, and are
+    left out.
     """
 
     heading: str
     works: Mapping[str, str]
+    without: frozenset[str] = frozenset()
 
 
 class Scale(Struct, frozen=True):
@@ -68,12 +70,11 @@ def drawn(title: str, panels: Sequence[Panel], sections: Sequence[Section], note
     """Return the SVG. A panel without figures is left out; raise `ValueError` if all are."""
     wanted = {work for panel in panels for work in panel.works.values()}
     drawn_from = [section for section in sections if section.unit == "/s" and wanted & {*_works(section)}]
-    figures = {
-        (each.work, each.contender): each
-        for section in drawn_from
-        for each in section.figures
-        if each.work in wanted and each.median > 0
-    }
+    figures: dict[tuple[str, str], Figures] = {}
+    for section in drawn_from:  # the first one that has a work: a later one measures it under other conditions
+        for each in section.figures:
+            if each.work in wanted and each.median > 0:
+                figures.setdefault((each.work, each.contender), each)
     if not figures:
         raise ValueError("there is nothing to draw: none of these works was measured")
     shown = [panel for panel in panels if {*panel.works.values()} & {work for work, _ in figures}]
@@ -130,7 +131,8 @@ def _panel(
     panel: Panel, figures: Mapping[tuple[str, str], Figures], scale: Scale, top: int, colours: Mapping[str, int]
 ) -> tuple[list[str], int]:
     """Return the SVG lines of a panel, and its bottom edge."""
-    contenders = [*dict.fromkeys(contender for work, contender in figures if work in panel.works.values())]
+    compared = (contender for work, contender in figures if work in panel.works.values())
+    contenders = [each for each in dict.fromkeys(compared) if each not in panel.without]
     row = _BAR * len(panel.works) + _ROW_GAP
     first, bottom = top + _HEADING, top + _HEADING + row * len(contenders)
     lines = [_text(16, top + 14, panel.heading, "heading")]
@@ -159,7 +161,7 @@ def _described(panel: Panel, figures: Mapping[tuple[str, str], Figures]) -> str:
         f"{contender}, {label}: {_short(each.median)} a second"
         for label, named in panel.works.items()
         for (work, contender), each in figures.items()
-        if work == named
+        if work == named and contender not in panel.without
     )
     return f"{panel.heading}: {', '.join(found)}"
 

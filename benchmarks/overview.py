@@ -7,6 +7,10 @@ from typing import Final
 from benchmarks import chart, small, workloads
 from benchmarks.report import Results
 
+_PIPELINES: Final = frozenset({"Redis, pipelines of 100"})
+_WITHOUT_BATCHES: Final = frozenset({"RLock in one process", "SyncManager dict"})
+"""Contenders that have no batches: their figures are those of single calls."""
+
 
 def _panels() -> tuple[chart.Panel, ...]:
     scale, existing = small.Scale(), workloads.Scale()
@@ -15,6 +19,7 @@ def _panels() -> tuple[chart.Panel, ...]:
         chart.Panel(
             heading=str(small.Cell("store", batch, clients)).removeprefix("store, ").capitalize(),
             works={"store": str(small.Cell("store", batch, clients)), "get": str(small.Cell("get", batch, clients))},
+            without=_PIPELINES if batch == 1 else _WITHOUT_BATCHES,
         )
         for batch, clients in sizes
     )

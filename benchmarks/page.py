@@ -34,17 +34,18 @@ _METHOD: Final = """\
 - A contender that cannot do a work has no figure there. One that could not take part is named with its reason.
 """
 
-_FOOT: Final = """\
-## How to repeat it
+_FOOT: Final = r"""## How to repeat it
 
 ```sh
-nox -s benchmark -- --json benchmarks/results/run.json --chart benchmarks/results/run.svg --page docs/performance.md
+nox -s benchmark -- --json benchmarks/results/run.json --chart benchmarks/results/run.svg --page docs/performance.md \
+    --readme README.md
 ```
 
-This command measures nothing and writes the page and the chart again from the results:
+This command measures nothing and writes the page, the chart and the tables of the README again from the results:
 
 ```sh
-python -m benchmarks --from benchmarks/results/run.json --chart benchmarks/results/run.svg --page docs/performance.md
+python -m benchmarks --from benchmarks/results/run.json --chart benchmarks/results/run.svg --page docs/performance.md \
+    --readme README.md
 ```
 """
 

@@ -1,6 +1,6 @@
 """Measurements of names and explanations: `python -m tests.architecture.text_measurements [FOLDER]`.
 
-They print a column of the table at the end of ARCHITECTURE.md. A code line is a line that is neither blank nor a
+They print a column of the table at the end of docs/measurements.md. A code line is a line that is neither blank nor a
 docstring nor a full-line comment.
 """
 
@@ -54,7 +54,7 @@ def measure(folder: Path) -> dict[str, str]:
         "code lines": f"{code:,}",
         "(docstrings + full-line comments) / code": f"{explained / code:.0%}",
         "docstrings that begin with What, Whether, Who, Where, …": f"{opened / documented:.0%}",
-        "whoever, somebody, nobody, anybody, everybody": str(pronouns),
+        "`whoever`, `somebody`, `nobody`, `anybody`, `everybody`": str(pronouns),
         "modules in the largest folder": str(max(modules.values())),
         "public class names with more than one meaning": str(sum(len(paths) > 1 for paths in classes.values())),
     }
