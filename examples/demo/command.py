@@ -25,11 +25,11 @@ from examples.demo.proof import Proof, verify
 from examples.demo.report import report, report_json
 from stepwell import limits
 from stepwell.cli.command_line import run_app
-from stepwell.cli.common.addresses import address_option, resolve_address
+from stepwell.cli.common.addresses import resolve_address
 from stepwell.cli.common.apps import ShellCommand, command_app
 from stepwell.cli.common.console import result_console
 from stepwell.cli.common.exit_codes import INTERRUPTED
-from stepwell.cli.common.parameters import JsonFlag, option, whole_number
+from stepwell.cli.common.parameters import JsonFlag, address_option, option, whole_number
 from stepwell.client.client import Client, connect
 from stepwell.domain.plans.model import Plan
 from stepwell.domain.tiers.model import TierBudget

@@ -20,8 +20,8 @@ import stepwell
 from stepwell import limits
 from stepwell.client.session import tokens
 from stepwell.client.session.tokens import ENCODINGS, ESTIMATE, counter, estimate_tokens
+from stepwell.domain.tiers.model import ENCODING
 from stepwell.errors import InvalidArgument
-from stepwell.protocol.messages import ENCODING
 from tests.support.processes import in_forked_child
 from tests.support.seeds import seeded
 

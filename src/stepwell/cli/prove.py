@@ -27,12 +27,12 @@ from rich.table import Table
 
 from stepwell import limits
 from stepwell.cli.common import progress_bar
-from stepwell.cli.common.addresses import address_option, resolve_address
+from stepwell.cli.common.addresses import resolve_address
 from stepwell.cli.common.apps import ShellCommand, command_app
 from stepwell.cli.common.console import result_console
 from stepwell.cli.common.exit_codes import FAILED
 from stepwell.cli.common.output import print_struct, write_result
-from stepwell.cli.common.parameters import JsonFlag, decimal_number, flag, option, whole_number
+from stepwell.cli.common.parameters import JsonFlag, address_option, decimal_number, flag, option, whole_number
 from stepwell.cli.common.state_directory import directory_path
 from stepwell.errors import InvalidArgument, StepwellError
 from stepwell.prove import peers

@@ -24,12 +24,12 @@ from stepwell.cli.common.parameters import choice, flag, option, whole_number
 from stepwell.cli.common.state_directory import directory_path
 from stepwell.cli.common.worker_options import Level, usable_cores, workers_option
 from stepwell.client.session.tokens import ENCODINGS
+from stepwell.domain.tiers.model import ENCODING
 from stepwell.errors import InvalidArgument, StoreFailed
 from stepwell.manager.process import STORE_FAILED, Settings
 from stepwell.manager.process import serve as serve_until_stopped
 from stepwell.pool.strategy.background_pool import BackgroundPool
 from stepwell.pool.strategy.settings import PoolSettings
-from stepwell.protocol.messages import ENCODING
 from stepwell.storage.store import Durability
 from stepwell.telemetry import LogLevel
 

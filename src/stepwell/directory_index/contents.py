@@ -81,7 +81,7 @@ def save(path: Path, version: str, project: str, state: DirectoryState, caches: 
         "identity": _bytes(_encoder.encode(identity)),
         "rows": _bytes(_encoder.encode(state.rows)),
         "commits": _bytes(state.commits),
-        "spans": np.array(state.spans, dtype=np.int32).reshape(-1, 2),
+        "spans": state.spans,
     }
     for name, cache in caches.stored().items():
         index = cache.known(project)
@@ -112,9 +112,9 @@ def _state(arrays: dict[str, NDArray[Any]], project: str, caches: IndexCaches) -
     rows = _rows_decoder.decode(arrays["rows"].data)
     if identity.project != project:  # the same files under another name, which a user may choose
         rows = [replace(row, project=project) for row in rows]
-    spans = [(start, end) for start, end in arrays["spans"].tolist()]
+    spans = arrays["spans"]
     files = {each.source: each for each in identity.files}
-    require(len(spans) == len(rows) == len({row.fragment_id for row in rows}), "each row has an id and a span")
+    require(spans.shape == (len({row.fragment_id for row in rows}), 2), "each row has an id and a span")
     require({row.source for row in rows if row.fragment_id != HISTORY_ID} <= files.keys(), "each row is of a file")
     commits = arrays["commits"].tobytes()
     state = DirectoryState(identity.epoch, identity.revision, rows, spans, files, commits)

@@ -155,7 +155,7 @@ class DirectoryIndex:
                 if not self._is_damaged:
                     self._notice(f"the cache cannot be used, and is built again: {error}")
                 self._is_damaged = True
-        self._state = DirectoryState(new_id(), 0, [], [], {}) if state is None else state
+        self._state = DirectoryState.empty(new_id()) if state is None else state
         self._saved = self._state.at, self._known_indexes()
         self._view = DirectoryView(self._project, self._state, self._texts)
 

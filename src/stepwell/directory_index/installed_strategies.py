@@ -12,7 +12,7 @@ import time
 from concurrent.futures import Future
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Final, Self, cast
+from typing import TYPE_CHECKING, Final, Self, cast
 
 import msgspec
 from msgspec import Struct
@@ -21,14 +21,17 @@ from stepwell import limits
 from stepwell.directory_index import contents
 from stepwell.directory_index.model import DirectoryState
 from stepwell.directory_index.view import DirectoryView, FileTexts
+from stepwell.directory_index.workers import start_workers
 from stepwell.domain.tasks.model import StrategyProblem
 from stepwell.errors import BodyGone, DeadlineExceeded, NotFound, StepwellError, TaskFailed
-from stepwell.pool.functions.executor import FunctionExecutor
 from stepwell.strategies import execution
 from stepwell.strategies.index.index_cache import IndexCaches
 from stepwell.strategies.payload import StrategyResult
 from stepwell.strategies.protocol import ContextRequest, StrategyInfo, StrategyView
 from stepwell.strategies.registry import GROUP, Registry, built_in
+
+if TYPE_CHECKING:
+    from stepwell.pool.functions.executor import FunctionExecutor
 
 
 class IndexLocation(Struct, frozen=True, array_like=True):
@@ -124,7 +127,7 @@ class InstalledStrategies:
 
     def _workers(self) -> FunctionExecutor:
         if self._executor is None:
-            self._executor = FunctionExecutor(min(len(os.sched_getaffinity(0)), limits.WORKERS_MAX))
+            self._executor = start_workers()
         return self._executor
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.ingest.redaction import Redaction
@@ -37,7 +39,8 @@ class IndexedFile(Struct, frozen=True, array_like=True):
 
 
 class DirectoryState(Struct, frozen=True):
-    """The rows of a directory at one revision, in order of serial, each with its span; and the files by source.
+    """The rows of a directory at one revision, in order of serial; the span of each, a row of `spans`; and the files by
+    source.
 
     `revision` grows with each change, and `epoch` names the history that it counts. `commits` is the body of the row
     with the commits of the repository, because no file has it; empty without one.
@@ -46,9 +49,14 @@ class DirectoryState(Struct, frozen=True):
     epoch: str
     revision: int
     rows: Sequence[FragmentRow]
-    spans: Sequence[Span]
+    spans: NDArray[np.int32]
     files: Mapping[str, IndexedFile]
     commits: bytes = b""
+
+    @classmethod
+    def empty(cls, epoch: str) -> DirectoryState:
+        """Return the state before anything was read."""
+        return cls(epoch, 0, [], np.zeros((0, 2), dtype=np.int32), {})
 
     @property
     def at(self) -> tuple[str, int]:

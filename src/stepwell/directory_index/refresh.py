@@ -6,7 +6,6 @@ split already. The index advances in rounds, each a revision of its own, so that
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
@@ -21,6 +20,7 @@ from stepwell.client.workflows.split_files import FileSplitter
 from stepwell.directory_index.model import DirectoryState
 from stepwell.directory_index.round import Round
 from stepwell.directory_index.view import StateChange
+from stepwell.directory_index.workers import start_workers
 from stepwell.domain.tiers.commit_history import HEAD_KEY, HISTORY_ID
 from stepwell.errors import Busy
 from stepwell.ingest import history
@@ -36,7 +36,6 @@ from stepwell.ingest.files import (
     split_file,
 )
 from stepwell.ingest.secret_policy import SecretPolicy
-from stepwell.pool.functions.executor import FunctionExecutor
 from stepwell.text import plural
 
 OnProgress = Callable[[int, int, str], None]
@@ -140,7 +139,7 @@ class Refresh:
             alone = FileSplitter(_no_worker, root, self._encoding, self._policy)
             yield (alone.split_here(asked) for asked, _ in comparison.asked)
             return
-        executor = FunctionExecutor(min(len(os.sched_getaffinity(0)), limits.WORKERS_MAX))
+        executor = start_workers()
         try:
 
             def submit(payloads: Sequence[bytes]) -> list[Future[bytes]]:

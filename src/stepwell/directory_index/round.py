@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -41,7 +43,7 @@ class Round:
         """A moment in milliseconds, so that it is not given twice, also if this refresh is never saved."""
         self._files: Final = dict(state.files)
         self._rows: Final = {row.fragment_id: row for row in state.rows}
-        self._spans: Final = dict(zip(self._rows, state.spans, strict=True))
+        self._spans: Final = dict(zip(self._rows, _spans(state), strict=True))
         self._by_source: dict[str, list[str]] | None = None
         self._commits = state.commits
         self._next_serial = state.rows[-1].serial + 1 if state.rows else 1
@@ -146,7 +148,7 @@ class Round:
     def end(self) -> tuple[DirectoryState, StateChange]:
         """Return the state after the round, and its difference to the one before."""
         rows = sorted(self._rows.values(), key=lambda row: row.serial)
-        spans = [self._spans[row.fragment_id] for row in rows]
+        spans = np.array([self._spans[row.fragment_id] for row in rows], dtype=np.int32).reshape(-1, 2)
         state = DirectoryState(self._before.epoch, self._revision, rows, spans, self._files, self._commits)
         # Without new rows, only sizes and times are others: the indexes follow to the new revision all the same.
         return state, StateChange(self._before.revision, [*self._stored], frozenset(self._removed), self._stored)
@@ -155,3 +157,8 @@ class Round:
 def _of_file(source: str, listed: str) -> NewPart:
     """Return the row that stands for a file."""
     return NewPart(file_id(source), source, FILE_KIND, memoryview(listed.encode()), {})
+
+
+def _spans(state: DirectoryState) -> Iterator[Span]:
+    """Return the spans of all rows, in their order."""
+    return zip(state.spans[:, 0].tolist(), state.spans[:, 1].tolist(), strict=True)

@@ -146,7 +146,7 @@ class DirectoryView:
             return memoryview(self._state.commits)
         if row.kind == FILE_KIND:
             return memoryview(self._listing(row))
-        start, end = self._state.spans[place]
+        start, end = self._state.spans[place].tolist()
         body = memoryview(self._texts.get(self._state.files[row.source]))[start:end]
         if digest_of(body) != row.digest:
             raise BodyGone(f"{row.source!r} has changed since it was indexed")

@@ -88,9 +88,6 @@ from stepwell.protocol.usage import IndexUsage, MemoryUsage
 VERSION: Final = 12
 """The version of the protocol. A manager refuses a peer that has another one: both come from one installation."""
 
-ENCODING: Final = "o200k_base"
-"""The default encoding in which tokens are counted."""
-
 Name = Annotated[str, Meta(max_length=limits.FRAGMENT_ID_CHARS_MAX)]
 """A name that is only looked up, so that it need not be valid."""
 

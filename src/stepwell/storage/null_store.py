@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stepwell.domain.events import AnyEvent
+from stepwell.domain.tiers.model import ENCODING
 from stepwell.identifiers import new_id
-from stepwell.protocol.messages import ENCODING
 from stepwell.storage.store import CommitBatch, Durability, StoredState
 
 

@@ -25,9 +25,9 @@ from msgspec.structs import astuple, replace
 
 from stepwell import limits
 from stepwell.domain.events import AnyEvent
+from stepwell.domain.tiers.model import ENCODING
 from stepwell.errors import StartFailed, StoreDamaged, StoreFailed
 from stepwell.identifiers import new_id
-from stepwell.protocol.messages import ENCODING
 from stepwell.storage import redo_log, rows
 from stepwell.storage.changes import changes_of
 from stepwell.storage.database import (

@@ -9,16 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from typer.models import OptionInfo
-
-from stepwell.cli.common.parameters import option
+from stepwell.cli.common.parameters import address_option
 from stepwell.transport.address import ADDRESS_VARIABLE, default_address
-
-
-def address_option(about: str) -> OptionInfo:
-    """Return the option that names a manager. It has two spellings: `--address` as in `serve`, and `--connect`."""
-    return option("--connect", "--address", metavar="SOCKET", about=about)
-
 
 Address = Annotated[
     str | None, address_option(f"path of the manager's socket (default: {ADDRESS_VARIABLE}, or this user's own)")

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from stepwell import limits
-from stepwell.cli.common.addresses import resolve_address
 from stepwell.cli.common.exit_codes import FAILED
 from stepwell.errors import StepwellError
 
@@ -60,6 +59,7 @@ def complete_strategies(context: typer.Context, incomplete: str) -> list[str]:
 
 def _completed(context: typer.Context, incomplete: str, read: Callable[[Client], Iterable[str]]) -> list[str]:
     """Return the values that the manager has and that begin with a text; none, if it cannot be asked."""
+    from stepwell.cli.common.addresses import resolve_address  # noqa: PLC0415
     from stepwell.client.client import connect  # noqa: PLC0415 - a command that completes nothing needs no client
 
     try:

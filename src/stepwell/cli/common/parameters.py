@@ -55,6 +55,11 @@ def argument(
     return found
 
 
+def address_option(about: str) -> OptionInfo:
+    """Return the option that names a manager. It has two spellings: `--address` as in `serve`, and `--connect`."""
+    return option("--connect", "--address", metavar="SOCKET", about=about)
+
+
 JsonFlag = Annotated[bool, flag("--json", JSON_ABOUT)]
 
 

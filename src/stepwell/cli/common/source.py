@@ -12,9 +12,8 @@ from typing import Annotated, Final
 
 from msgspec import Struct
 
-from stepwell.cli.common.addresses import address_option, resolve_address
 from stepwell.cli.common.completions import complete_projects
-from stepwell.cli.common.parameters import argument, option
+from stepwell.cli.common.parameters import address_option, argument, option
 from stepwell.errors import InvalidArgument
 from stepwell.ingest.inventory import project_name
 from stepwell.ingest.secret_policy import SecretPolicy
@@ -80,5 +79,13 @@ def source_of(path: str | None, address: str | None, project: str | None, policy
     is_named = address is not None and project is not None and path is None
     read = None if is_named else Path(path or ".").absolute()
     name = project or project_name(source_root(read or Path()))
-    manager = None if address is None else resolve_address(address)
-    return Source(name, read, (read or Path()).resolve(), manager, policy)
+    return Source(name, read, (read or Path()).resolve(), _resolved(address), policy)
+
+
+def _resolved(address: str | None) -> str | None:
+    """Return the absolute path of the manager's socket, if a manager is named."""
+    if address is None:
+        return None
+    from stepwell.cli.common.addresses import resolve_address  # noqa: PLC0415 - most questions name no manager
+
+    return resolve_address(address)

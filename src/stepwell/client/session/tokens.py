@@ -32,8 +32,8 @@ import re2
 
 from stepwell import limits
 from stepwell.domain.checks import require_instance
+from stepwell.domain.tiers.model import ENCODING
 from stepwell.errors import InvalidArgument
-from stepwell.protocol.messages import ENCODING
 
 if TYPE_CHECKING:
     from splintr import AnyTokenizer

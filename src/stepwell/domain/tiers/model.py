@@ -141,6 +141,9 @@ def name_in(project: str, fragment_id: str) -> str:
     return f"{quoted(fragment_id)} of {quoted(project)}"
 
 
+ENCODING: Final = "o200k_base"
+"""The default encoding in which tokens are counted."""
+
 NO_METADATA: Final[dict[str, str]] = {}
 """The metadata of all rows that have none. One object is enough, because a row is never changed."""
 

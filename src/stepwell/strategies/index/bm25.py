@@ -104,6 +104,12 @@ class Bm25Index(IncrementalIndex):
         self._lengths = array("I")
         self._alive = bytearray()
 
+    def __len__(self) -> int:
+        return self._alive.count(1)
+
+    def _used_slots(self) -> Iterator[tuple[str, int]]:
+        return ((row.fragment_id, slot) for slot, row in enumerate(self._rows) if self._alive[slot])
+
     def row(self, fragment_id: str) -> FragmentRow | None:
         """Return the indexed row of a fragment, or None."""
         slot = self._slots.get(fragment_id)
@@ -142,7 +148,7 @@ class Bm25Index(IncrementalIndex):
                 self._add_batch(batch, rows)
                 batch, rows = batch.next(), []
         self._add_batch(batch, rows)
-        if len(self._rows) > 2 * len(self._slots) + limits.INDEX_DEAD_SLOTS_MAX:
+        if len(self._rows) > 2 * len(self) + limits.INDEX_DEAD_SLOTS_MAX:
             self._compact()
 
     def _update_by_comparing(self, view: StrategyView) -> None:
@@ -221,7 +227,7 @@ class Bm25Index(IncrementalIndex):
 
     def snapshot(self, places: Mapping[str, int]) -> IndexSnapshot:
         """Return all that the index keeps; it drops its dead slots first."""
-        if len(self._slots) < len(self._rows):
+        if len(self) < len(self._rows):
             self._columns = self._last_ranked = None
             self._compact()
         columns: dict[str, array[int]] = {name: getattr(self, f"_{name}") for name in _COLUMNS}
@@ -245,13 +251,12 @@ class Bm25Index(IncrementalIndex):
         require(count == sum(map(self._is_indexed, places.rows)), "each row to be indexed has a slot")
         require(is_within(snapshot.arrays["file_numbers"], 0, len(self._files)), "each file has a source")
         self._postings.restore(snapshot.arrays, count)
-        self._slots = {row.fragment_id: slot for slot, row in enumerate(self._rows)}
-        self._alive = bytearray(b"\1" * len(self._rows))
+        self._alive = bytearray(b"\1" * count)
 
     def find(self, terms: Iterable[str]) -> list[Occurrences]:
         """Return the postings of each term among the live slots."""
         found = self._postings.find(terms)
-        if len(self._slots) == len(self._rows):
+        if len(self) == len(self._rows):
             return found
         alive = np.array(self._alive, dtype=np.bool_)
         return [occurrences.among(alive) for occurrences in found]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -32,11 +33,22 @@ class IncrementalIndex(ABC):
         self.project: Final = project
         self._at: tuple[str, int] | None = None
         """The epoch and revision of the index; None during an update, and after one that failed."""
-        self._slots: dict[str, int] = {}
-        """The slot of each fragment, by id: its place in the arrays of the index."""
 
+    @abstractmethod
     def __len__(self) -> int:
-        return len(self._slots)
+        """Return the number of fragments."""
+
+    @cached_property
+    def _slots(self) -> dict[str, int]:
+        """The slot of each fragment, by id: its place in the arrays of the index.
+
+        It is made of the rows when it is needed first: most questions to a restored index look up few ids, or none.
+        """
+        return dict(self._used_slots())
+
+    @abstractmethod
+    def _used_slots(self) -> Iterator[tuple[str, int]]:
+        """Iterate over the ids of the fragments, each with its slot."""
 
     @property
     def followed(self) -> tuple[str, int] | None:
@@ -96,6 +108,7 @@ class IncrementalIndex(ABC):
     def restore(self, snapshot: IndexSnapshot, places: RowPlaces) -> None:
         """Take over a snapshot that was made at the revision of these places. The index must be empty."""
         self._restore(snapshot, places)
+        self.__dict__.pop("_slots", None)
         self._at = places.at
 
     @abstractmethod
@@ -113,6 +126,12 @@ class SlotIndex(IncrementalIndex):
         super().__init__(project)
         self._rows: list[FragmentRow | None] = []
         self._free_slots: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._rows) - len(self._free_slots)
+
+    def _used_slots(self) -> Iterator[tuple[str, int]]:
+        return ((row.fragment_id, slot) for slot, row in enumerate(self._rows) if row is not None)
 
     def row(self, fragment_id: str) -> FragmentRow | None:
         """Return the row that the index has of a fragment, or None."""
@@ -166,8 +185,7 @@ class SlotIndex(IncrementalIndex):
     def _restore(self, snapshot: IndexSnapshot, places: RowPlaces) -> None:
         self._rows = places.rows_of(snapshot.arrays["places"])
         self._free_slots = [slot for slot, row in enumerate(self._rows) if row is None]
-        self._slots = {row.fragment_id: slot for slot, row in enumerate(self._rows) if row is not None}
-        require(len(self._slots) == len(places.rows), "each row has a slot")
+        require(len(self) == len(places.rows), "each row has a slot")
 
     @abstractmethod
     def _fill_slot(self, slot: int, fragment: SeenFragment) -> None:

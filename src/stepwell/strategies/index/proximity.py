@@ -10,8 +10,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
 from math import exp2
-from typing import Final, TypeVar
+from typing import Final
 
+import numpy as np
 from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 
@@ -28,7 +29,8 @@ from stepwell.strategies.index.references import (
     slug,
     stems,
 )
-from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces, require
+from stepwell.strategies.index.slot_sets import SlotSets
+from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces, is_within, require
 from stepwell.strategies.protocol import SeenFragment
 
 HALF_TOKENS: Final = 200
@@ -46,9 +48,6 @@ REFERENCE_WEIGHT: Final = 0.5  # of a fragment that is referred to, if the refer
 REFERRER_WEIGHT: Final = 0.3  # of a fragment that refers to this one, which this one can be read without
 TARGETS_MAX: Final = 4  # a reference with more targets is ambiguous, and has none
 REFERRERS_MAX: Final = 32  # a word in more references is a common word, and says nothing
-
-K = TypeVar("K", str, tuple[str, ...])
-M = TypeVar("M", int, str)
 
 Place = tuple[int, int, int]
 """The sort key of a part in its source: the declared order, the serial, the slot."""
@@ -74,8 +73,6 @@ class _Entries(Struct, frozen=True, array_like=True):
 
     by_source: dict[str, list[Place]]
     by_stem: dict[str, set[str]]
-    by_name: dict[tuple[str, ...], set[int]]
-    by_reference_word: dict[str, set[int]]
     linked_count: int
     content_count: int
 
@@ -98,9 +95,9 @@ class ProximityIndex(SlotIndex):
         """The parts of each source, in order."""
         self._by_stem: dict[str, set[str]] = {}
         """The sources with each last word of a path."""
-        self._by_name: dict[tuple[str, ...], set[int]] = {}
-        """The slots of each full name, and of each last word of a name (as `_last_word_key`)."""
-        self._by_reference_word: dict[str, set[int]] = {}
+        self._by_name: Final = SlotSets()
+        """The slots of each full name, and of each last word of a name (as `_full_key` and `_last_word_key`)."""
+        self._by_reference_word: Final = SlotSets()
         """The slots that refer to something with each last word."""
         self._linked_count = 0
         """The number of fragments with others in their source, plus the number of fragments with references."""
@@ -202,7 +199,7 @@ class ProximityIndex(SlotIndex):
         if row.source and self._beginning(row.source) == [slot]:
             words.update(stems(row.source))
         for word in sorted(words):
-            referrers = self._by_reference_word.get(word, ())
+            referrers = self._by_reference_word.get(word)
             for referrer in referrers if len(referrers) <= REFERRERS_MAX else ():
                 for ref in refs_of(self.at(referrer).metadata):
                     if last_word(ref) == word:
@@ -235,22 +232,22 @@ class ProximityIndex(SlotIndex):
         The longest module that exists wins; in it, the full name is tried before its last word.
         """
         for length in range(len(parts) - 1, 0, -1):
-            for name in (parts[length:], _last_word_key(parts)):
-                found = [slot for source in self._sources(parts[:length]) for slot in self._parts_named(source, name)]
+            for key in (_full_key(parts[length:]), _last_word_key(parts)):
+                found = [slot for source in self._sources(parts[:length]) for slot in self._parts_named(source, key)]
                 if found:
                     return found
         return []
 
-    def _parts_named(self, source: str, name: tuple[str, ...]) -> list[int]:
-        """Return the parts of a source that have a name. The smaller of both sets is searched."""
-        called, places = self._by_name.get(name, set[int]()), self._by_source[source]
+    def _parts_named(self, source: str, key: str) -> list[int]:
+        """Return the parts of a source that have a name, by its key. The smaller of both sets is searched."""
+        called, places = self._by_name.get(key), self._by_source[source]
         if len(called) <= len(places):
             return [slot for slot in called if self.at(slot).source == source]
         return [slot for *_, slot in places if slot in called]
 
     def _parts_anywhere(self, parts: tuple[str, ...]) -> list[int]:
         """Return the parts of any source with the full name or, if there are none, with its last word."""
-        called = self._by_name.get(parts) or self._by_name.get(_last_word_key(parts), set[int]())
+        called = self._by_name.get(_full_key(parts)) or self._by_name.get(_last_word_key(parts))
         return [*called] if len(called) <= TARGETS_MAX else []
 
     def _modules(self, parts: tuple[str, ...]) -> list[int]:
@@ -285,10 +282,10 @@ class ProximityIndex(SlotIndex):
             self._linked_count += _newly_linked(len(places))
         self._linked_count += bool(refs)
         for name in _names(row):
-            for known_as in (name, _last_word_key(name)):
-                self._by_name.setdefault(known_as, set()).add(slot)
+            for known_as in (_full_key(name), _last_word_key(name)):
+                self._by_name.add(known_as, slot)
         for ref in refs:
-            self._by_reference_word.setdefault(last_word(ref), set()).add(slot)
+            self._by_reference_word.add(last_word(ref), slot)
 
     def _clear_slot(self, slot: int) -> None:
         row = self.at(slot)
@@ -306,33 +303,33 @@ class ProximityIndex(SlotIndex):
                     _discard(self._by_stem, word, row.source)
         self._linked_count -= bool(refs)
         for name in _names(row):
-            for known_as in (name, _last_word_key(name)):
-                _discard(self._by_name, known_as, slot)
+            for known_as in (_full_key(name), _last_word_key(name)):
+                self._by_name.discard(known_as, slot)
         for ref in refs:
-            _discard(self._by_reference_word, last_word(ref), slot)
+            self._by_reference_word.discard(last_word(ref), slot)
 
     def snapshot(self, places: Mapping[str, int]) -> IndexSnapshot:
-        entries = _Entries(
-            self._by_source,
-            self._by_stem,
-            self._by_name,
-            self._by_reference_word,
-            self._linked_count,
-            self._content_count,
-        )
-        return IndexSnapshot(super().snapshot(places).arrays, _encoder.encode(entries))
+        entries = _Entries(self._by_source, self._by_stem, self._linked_count, self._content_count)
+        arrays = dict(super().snapshot(places).arrays)
+        for name, sets in self._slot_sets().items():
+            arrays |= {f"{name}.{part}": array for part, array in sets.arrays().items()}
+        return IndexSnapshot(arrays, _encoder.encode(entries))
 
     def _restore(self, snapshot: IndexSnapshot, places: RowPlaces) -> None:
         super()._restore(snapshot, places)
         entries = _decoder.decode(snapshot.values)
         self._by_source, self._by_stem = entries.by_source, entries.by_stem
-        self._by_name, self._by_reference_word = entries.by_name, entries.by_reference_word
         self._linked_count, self._content_count = entries.linked_count, entries.content_count
-        named = (*self._by_name.values(), *self._by_reference_word.values())
-        placed = ((slot for *_, slot in each) for each in self._by_source.values())
-        slots = {row: None for row, each in enumerate(self._rows) if each is not None}.keys()
-        require(all(each <= slots for each in named), "each name is of a fragment")
-        require(all(slot in slots for each in placed for slot in each), "each part is a fragment")
+        for name, sets in self._slot_sets().items():
+            prefix = f"{name}."
+            found = {key.removeprefix(prefix): each for key, each in snapshot.arrays.items() if key.startswith(prefix)}
+            sets.restore(found, len(self._rows))
+        placed = [slot for each in self._by_source.values() for *_, slot in each]
+        require(is_within(np.array(placed, dtype=np.int64), 0, len(self._rows)), "each part is a fragment")
+
+    def _slot_sets(self) -> dict[str, SlotSets]:
+        """Return the sets of slots, by the names that their arrays have in a snapshot."""
+        return {"names": self._by_name, "references": self._by_reference_word}
 
 
 def _place(row: FragmentRow, slot: int) -> Place:
@@ -344,9 +341,14 @@ def _names(row: FragmentRow) -> list[tuple[str, ...]]:
     return names(row.metadata.get("name", ""))
 
 
-def _last_word_key(name: tuple[str, ...]) -> tuple[str, ...]:
+def _full_key(name: tuple[str, ...]) -> str:
+    """Return the key of a full name."""
+    return "\0".join(name)
+
+
+def _last_word_key(name: tuple[str, ...]) -> str:
     """Return the key of a name's last word. It differs from the key of a name that has only that word."""
-    return ("", *name[-1:])
+    return f"\0{name[-1]}" if name else "\0"
 
 
 def _is_titled(row: FragmentRow, anchor: str) -> bool:
@@ -361,7 +363,7 @@ def _newly_linked(parts: int) -> int:
     return {1: 0, 2: 2}.get(parts, 1)
 
 
-def _discard(members: dict[K, set[M]], key: K, member: M) -> None:
+def _discard(members: dict[str, set[str]], key: str, member: str) -> None:
     """Remove a member from the set of a key, and the set if it becomes empty."""
     found = members.get(key)
     if found is not None:
