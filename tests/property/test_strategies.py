@@ -14,13 +14,13 @@ from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import FILE_KIND, is_content, part_prefix
 from stepwell.strategies.builtin.keyword import KeywordStrategy
 from stepwell.strategies.builtin.recency import RecencyStrategy
-from stepwell.strategies.index.bm25 import Bm25Index
-from stepwell.strategies.index.fields import WEIGHT_UNIT, Weights
-from stepwell.strategies.index.file_ranking import FILE, K1, PASSAGE, POINTED, SIZE, B
-from stepwell.strategies.index.files import IMPORT_TERM, STEM_TERM
-from stepwell.strategies.index.passages import COUNTED_MAX, REACH_TOKENS, SATURATION
-from stepwell.strategies.index.query import TITLE
-from stepwell.strategies.index.terms import distinct_terms, is_stop_term, query_weight, term_counts
+from stepwell.strategies.index.words.bm25 import Bm25Index
+from stepwell.strategies.index.words.fields import WEIGHT_UNIT, Weights
+from stepwell.strategies.index.words.file_ranking import FILE, K1, PASSAGE, POINTED, SIZE, B
+from stepwell.strategies.index.words.files import IMPORT_TERM, STEM_TERM
+from stepwell.strategies.index.words.passages import COUNTED_MAX, REACH_TOKENS, SATURATION
+from stepwell.strategies.index.words.query import TITLE
+from stepwell.strategies.index.words.terms import distinct_terms, is_stop_term, query_weight, term_counts
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment
 from stepwell.strategies.ranking import by_score
 from tests.support.strategy_views import MemoryView, Store, found

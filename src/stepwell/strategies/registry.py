@@ -28,7 +28,7 @@ from stepwell.strategies.builtin.semantic import SemanticStrategy
 from stepwell.strategies.builtin.tiered import TieredStrategy
 from stepwell.strategies.function_strategy import FunctionStrategy, StrategyFunction
 from stepwell.strategies.index.index_cache import IndexCaches
-from stepwell.strategies.index.keyword_hits import KeywordSearch
+from stepwell.strategies.index.words.keyword_hits import KeywordSearch
 from stepwell.strategies.protocol import Partitioned, Strategy, StrategyInfo
 
 GROUP: Final = "stepwell.strategies"

@@ -25,7 +25,7 @@ from stepwell.assembly.inputs import Key
 from stepwell.assembly.source_parts import FindRows, search
 from stepwell.assembly.texts import read
 from stepwell.domain.tiers.model import FragmentRow
-from stepwell.strategies.index import terms
+from stepwell.strategies.index.words import terms
 from stepwell.strategies.protocol import ContextRequest, StrategyView
 from stepwell.strategies.ranking import has_requested_kind
 

@@ -34,7 +34,7 @@ from stepwell.client.api.views import View
 from stepwell.client.client import Client
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.errors import InvalidArgument
-from stepwell.strategies.index.plain_bm25 import PlainBm25
+from stepwell.strategies.index.words.plain_bm25 import PlainBm25
 from stepwell.strategies.protocol import ContextRequest
 
 

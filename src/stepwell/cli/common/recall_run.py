@@ -28,7 +28,7 @@ from stepwell.client.workflows.assemble import failures_of, info_of
 from stepwell.client.workflows.strategy_executor import DefaultStrategyExecutor
 from stepwell.domain.tiers.model import Fragment
 from stepwell.domain.tiers.source_outline import Outline
-from stepwell.strategies.index.plain_bm25 import PlainBm25
+from stepwell.strategies.index.words.plain_bm25 import PlainBm25
 from stepwell.strategies.payload import StrategyResult
 from stepwell.strategies.protocol import ContextRequest, StrategyView
 from stepwell.strategies.ranking import fill_budget

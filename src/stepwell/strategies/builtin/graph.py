@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from stepwell import limits
 from stepwell.strategies.index.index_cache import IndexCache
-from stepwell.strategies.index.keyword_hits import KeywordSearch
 from stepwell.strategies.index.proximity import Neighbour, ProximityIndex
+from stepwell.strategies.index.words.keyword_hits import KeywordSearch
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
 from stepwell.strategies.ranking import RESULTS_MAX, by_score, fill_budget, has_requested_kind, requested_projects
 

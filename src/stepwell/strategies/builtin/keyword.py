@@ -14,10 +14,10 @@ from typing import Final
 
 from stepwell import limits
 from stepwell.domain.tiers.source_outline import FILE_KIND
-from stepwell.strategies.index.bm25 import Bm25Index, Bm25Match
 from stepwell.strategies.index.index_cache import Bm25IndexCache
-from stepwell.strategies.index.keyword_hits import found_words
-from stepwell.strategies.index.query import parse_query
+from stepwell.strategies.index.words.bm25 import Bm25Index, Bm25Match
+from stepwell.strategies.index.words.keyword_hits import found_words
+from stepwell.strategies.index.words.query import parse_query
 from stepwell.strategies.partition import ViewShare, unwrap_shares
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
 from stepwell.strategies.ranking import RESULTS_MAX, by_score, fill_budget, merge_shares, requested_projects

@@ -15,8 +15,8 @@ import numpy as np
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.strategies.index.columns import smallest
 from stepwell.strategies.index.index_cache import IndexCache
-from stepwell.strategies.index.keyword_hits import KeywordSearch
 from stepwell.strategies.index.timeline import TIER_RANKS, TimelineIndex
+from stepwell.strategies.index.words.keyword_hits import KeywordSearch
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, StrategyView
 from stepwell.strategies.ranking import RESULTS_MAX, fill_budget, requested_projects
 

@@ -108,7 +108,7 @@ class IncrementalIndex(ABC):
     def restore(self, snapshot: IndexSnapshot, places: RowPlaces) -> None:
         """Take over a snapshot that was made at the revision of these places. The index must be empty."""
         self._restore(snapshot, places)
-        self.__dict__.pop("_slots", None)
+        vars(self).pop("_slots", None)
         self._at = places.at
 
     @abstractmethod

@@ -19,13 +19,13 @@ from stepwell.domain.tiers.commit_history import HISTORY_ID
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import is_content
 from stepwell.strategies.index import embeddings
-from stepwell.strategies.index.bm25 import Bm25Index
 from stepwell.strategies.index.embeddings import EmbeddingIndex
-from stepwell.strategies.index.fields import Weights
 from stepwell.strategies.index.incremental import IncrementalIndex
 from stepwell.strategies.index.proximity import ProximityIndex
 from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces
 from stepwell.strategies.index.timeline import TimelineIndex
+from stepwell.strategies.index.words.bm25 import Bm25Index
+from stepwell.strategies.index.words.fields import Weights
 from stepwell.strategies.protocol import StrategyView
 
 I = TypeVar("I", bound=IncrementalIndex)  # noqa: E741 - the usual name of an index

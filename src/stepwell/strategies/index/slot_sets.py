@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stepwell.strategies.index.postings import term_hash
 from stepwell.strategies.index.snapshot import is_within, require
+from stepwell.strategies.index.words.postings import term_hash
 
 _NONE: Final[frozenset[int]] = frozenset()
 

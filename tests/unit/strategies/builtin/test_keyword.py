@@ -7,10 +7,10 @@ import stepwell as sw
 from stepwell import limits
 from stepwell.errors import BodyGone
 from stepwell.strategies.builtin.keyword import KeywordStrategy
-from stepwell.strategies.index.fields import Weights
-from stepwell.strategies.index.file_ranking import FILE, K1, B
 from stepwell.strategies.index.index_cache import Bm25IndexCache
-from stepwell.strategies.index.terms import term_counts
+from stepwell.strategies.index.words.fields import Weights
+from stepwell.strategies.index.words.file_ranking import FILE, K1, B
+from stepwell.strategies.index.words.terms import term_counts
 from stepwell.strategies.protocol import Partitioned, Strategy
 from tests.support.seeds import seeded
 from tests.support.strategy_views import MemoryView, Store, ask, found, ids

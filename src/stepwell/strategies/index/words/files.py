@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import Final
 
 from stepwell.domain.tiers.model import FragmentRow
-from stepwell.strategies.index.fields import CODE_KIND, TURN_KIND
 from stepwell.strategies.index.references import DottedReference, parse_reference
+from stepwell.strategies.index.words.fields import CODE_KIND, TURN_KIND
 
 ORDINARY, TEST, DOCUMENT = 0, 1, 2
 """The classes of fragments."""

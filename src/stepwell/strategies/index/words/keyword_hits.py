@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
-from stepwell.strategies.index.bm25 import Bm25Index
 from stepwell.strategies.index.index_cache import Bm25IndexCache
-from stepwell.strategies.index.query import ParsedQuery, parse_query
-from stepwell.strategies.index.terms import is_stop_term
+from stepwell.strategies.index.words.bm25 import Bm25Index
+from stepwell.strategies.index.words.query import ParsedQuery, parse_query
+from stepwell.strategies.index.words.terms import is_stop_term
 from stepwell.strategies.protocol import StrategyView
 
 

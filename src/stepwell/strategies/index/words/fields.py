@@ -29,7 +29,7 @@ from msgspec import Struct
 from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import part_prefix
-from stepwell.strategies.index.lexical_syntax import LexicalSyntax, is_string, syntax_of
+from stepwell.strategies.index.words.lexical_syntax import LexicalSyntax, is_string, syntax_of
 
 TURN_KIND: Final = "turn"
 CODE_KIND: Final = "code"

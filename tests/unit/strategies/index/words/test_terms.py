@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.strategies.index.terms import (
+from stepwell.strategies.index.words.terms import (
     KEYWORDS,
     STOP_WORD_WEIGHT,
     _humps,

@@ -19,8 +19,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from stepwell.domain.tiers.model import FragmentRow
-from stepwell.strategies.index.fields import TURN_KIND
-from stepwell.strategies.index.postings import Occurrences
+from stepwell.strategies.index.words.fields import TURN_KIND
+from stepwell.strategies.index.words.postings import Occurrences
 
 REACH_TOKENS: Final = 1_200
 """The distance, from middle to middle of two turns, from which on an occurrence counts nothing; half of it, half."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stepwell.strategies.index.fields import Field, Weights, fields_of, has_same_fields
+from stepwell.strategies.index.words.fields import Field, Weights, fields_of, has_same_fields
 from tests.support.strategy_views import Store
 
 WEIGHTS = Weights()

@@ -7,8 +7,8 @@ import pytest
 
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.strategies.builtin.keyword import KeywordStrategy
-from stepwell.strategies.index.passages import COUNTED_MAX, REACH_TOKENS, SATURATION, Passages
-from stepwell.strategies.index.postings import Occurrences
+from stepwell.strategies.index.words.passages import COUNTED_MAX, REACH_TOKENS, SATURATION, Passages
+from stepwell.strategies.index.words.postings import Occurrences
 from tests.support.seeds import seeded
 from tests.support.strategy_views import Store, ask, found, ids
 

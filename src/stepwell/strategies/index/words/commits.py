@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from stepwell.domain.tiers.commit_history import Commit
-from stepwell.strategies.index.terms import term_counts
+from stepwell.strategies.index.words.terms import term_counts
 
 K1: Final = 1.2
 B: Final = 0.75

@@ -43,9 +43,9 @@ from numpy.typing import NDArray
 from stepwell import limits
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import lines_of
-from stepwell.strategies.index.commits import CommitIndex
-from stepwell.strategies.index.fields import WEIGHT_UNIT
-from stepwell.strategies.index.files import (
+from stepwell.strategies.index.words.commits import CommitIndex
+from stepwell.strategies.index.words.fields import WEIGHT_UNIT
+from stepwell.strategies.index.words.files import (
     CLASS_WEIGHTS,
     DOCUMENT,
     IMPORT_TERM,
@@ -56,9 +56,9 @@ from stepwell.strategies.index.files import (
     module_of,
     stem_of,
 )
-from stepwell.strategies.index.passages import Passages
-from stepwell.strategies.index.postings import Mask, Occurrences, Slots
-from stepwell.strategies.index.query import Frame, ParsedQuery
+from stepwell.strategies.index.words.passages import Passages
+from stepwell.strategies.index.words.postings import Mask, Occurrences, Slots
+from stepwell.strategies.index.words.query import Frame, ParsedQuery
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int32]

@@ -2,7 +2,7 @@
 
 from stepwell.domain.tiers.commit_history import HISTORY_ID, Commit, encode_history
 from stepwell.strategies.builtin.keyword import KeywordStrategy
-from stepwell.strategies.index.commits import CommitIndex
+from stepwell.strategies.index.words.commits import CommitIndex
 from tests.support.strategy_views import Store, ask, found, ids
 
 

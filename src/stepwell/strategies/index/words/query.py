@@ -27,7 +27,7 @@ from typing import Final
 from msgspec import Struct
 
 from stepwell import limits
-from stepwell.strategies.index.terms import is_stop_term, query_terms, query_weight, term_counts
+from stepwell.strategies.index.words.terms import is_stop_term, query_terms, query_weight, term_counts
 
 TITLE, NAMED, ERROR, PROSE, CODE, TRACEBACK = 3.0, 2.0, 2.0, 1.0, 0.6, 0.3
 

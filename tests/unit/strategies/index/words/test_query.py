@@ -5,7 +5,7 @@ from math import log1p
 import pytest
 
 from stepwell import limits
-from stepwell.strategies.index.query import (
+from stepwell.strategies.index.words.query import (
     CODE,
     ERROR,
     NAMED,

@@ -25,13 +25,14 @@ from stepwell import limits
 from stepwell.domain.tiers.commit_history import HISTORY_ID, decode_history
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.source_outline import is_content
-from stepwell.strategies.index.commits import CommitIndex
-from stepwell.strategies.index.fields import CODE_KIND, TURN_KIND, Weights, fields_of, has_same_fields
-from stepwell.strategies.index.file_ranking import FileColumns, RankedSlots, rank, rarity
-from stepwell.strategies.index.files import FileTable, class_of, place_keys, place_term
 from stepwell.strategies.index.incremental import IncrementalIndex
-from stepwell.strategies.index.passages import Passages
-from stepwell.strategies.index.postings import (
+from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces, is_within, require
+from stepwell.strategies.index.words.commits import CommitIndex
+from stepwell.strategies.index.words.fields import CODE_KIND, TURN_KIND, Weights, fields_of, has_same_fields
+from stepwell.strategies.index.words.file_ranking import FileColumns, RankedSlots, rank, rarity
+from stepwell.strategies.index.words.files import FileTable, class_of, place_keys, place_term
+from stepwell.strategies.index.words.passages import Passages
+from stepwell.strategies.index.words.postings import (
     Mask,
     Occurrences,
     PieceNumbers,
@@ -40,9 +41,8 @@ from stepwell.strategies.index.postings import (
     Slots,
     Vocabulary,
 )
-from stepwell.strategies.index.query import ParsedQuery
-from stepwell.strategies.index.snapshot import IndexSnapshot, RowPlaces, is_within, require
-from stepwell.strategies.index.terms import KEYWORDS, pieces, query_weight, terms_of
+from stepwell.strategies.index.words.query import ParsedQuery
+from stepwell.strategies.index.words.terms import KEYWORDS, pieces, query_weight, terms_of
 from stepwell.strategies.partition import Portion
 from stepwell.strategies.protocol import SeenFragment, StrategyView
 

@@ -1,6 +1,6 @@
 """Plain BM25: the floor of evaluations."""
 
-from stepwell.strategies.index.plain_bm25 import PlainBm25
+from stepwell.strategies.index.words.plain_bm25 import PlainBm25
 
 
 def test_ranking() -> None:
