@@ -108,7 +108,7 @@ def test_all_that_there_are(directory: DirectoryIndex, monkeypatch: pytest.Monke
     """Without names, all are asked; one that cannot be loaded is named."""
     told: list[str] = []
     monkeypatch.setattr(directory, "_notice", told.append)
-    answer = ask(directory, deadline_s=20)
+    answer = ask(directory, deadline_s=1)
     assert {"longest", "keyword", "raising"} <= {each.strategy for each in answer.strategies}
     assert len(told) == 1
     assert "Missing" in told[0]
