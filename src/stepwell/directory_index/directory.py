@@ -172,7 +172,6 @@ class DirectoryIndex:
             for cache in self._caches.following(self._project):
                 cache.get(self.view, self._project)
         self._texts.clear()
-        self._view = DirectoryView(self._project, self._state, self._texts)
         return refresh.unread
 
     def _left_out(self, unread: Mapping[str, str]) -> FilesLeftOut:

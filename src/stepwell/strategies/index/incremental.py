@@ -44,11 +44,11 @@ class IncrementalIndex(ABC):
 
         It is made of the rows when it is needed first: most questions to a restored index look up few ids, or none.
         """
-        return dict(self._used_slots())
+        return self._used_slots()
 
     @abstractmethod
-    def _used_slots(self) -> Iterator[tuple[str, int]]:
-        """Iterate over the ids of the fragments, each with its slot."""
+    def _used_slots(self) -> dict[str, int]:
+        """Return the slot of each fragment, by id, as the rows have it."""
 
     @property
     def followed(self) -> tuple[str, int] | None:
@@ -130,8 +130,8 @@ class SlotIndex(IncrementalIndex):
     def __len__(self) -> int:
         return len(self._rows) - len(self._free_slots)
 
-    def _used_slots(self) -> Iterator[tuple[str, int]]:
-        return ((row.fragment_id, slot) for slot, row in enumerate(self._rows) if row is not None)
+    def _used_slots(self) -> dict[str, int]:
+        return {row.fragment_id: slot for slot, row in enumerate(self._rows) if row is not None}
 
     def row(self, fragment_id: str) -> FragmentRow | None:
         """Return the row that the index has of a fragment, or None."""

@@ -107,8 +107,8 @@ class Bm25Index(IncrementalIndex):
     def __len__(self) -> int:
         return self._alive.count(1)
 
-    def _used_slots(self) -> Iterator[tuple[str, int]]:
-        return ((row.fragment_id, slot) for slot, row in enumerate(self._rows) if self._alive[slot])
+    def _used_slots(self) -> dict[str, int]:
+        return {row.fragment_id: slot for slot, row in enumerate(self._rows) if self._alive[slot]}
 
     def row(self, fragment_id: str) -> FragmentRow | None:
         """Return the indexed row of a fragment, or None."""
