@@ -91,7 +91,7 @@ def works(changes: Sequence[int]) -> tuple[Work, ...]:
     return (
         Work(_FIRST, "how is the discount of an invoice rounded before the customer is charged?"),
         Work(_LATER, "where is an expired session removed from the cache?"),
-        *(Work(_after(count), question, count) for count, question in zip(changes, questions, strict=True)),
+        *(Work(_after(count), question, count) for count, question in zip(changes, questions, strict=False)),
     )
 
 

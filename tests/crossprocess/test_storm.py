@@ -25,7 +25,7 @@ from tests.support.seeds import seeded
 from tests.support.soak import IS_LONG
 
 PROCESSES = 8
-COMMANDS = 100_000 if IS_LONG else 30_000
+COMMANDS = 100_000 if IS_LONG else 20_000
 SEED = 1281
 
 

@@ -182,7 +182,7 @@ def test_tasks_survive_the_manager(tmp_path: Path) -> None:
             assert not any(map(is_alive, before))
 
 
-TASKS = 10_000 if IS_LONG else 250
+TASKS = 10_000 if IS_LONG else 150
 
 
 DEEDS = {

@@ -15,6 +15,7 @@ from stepwell.protocol.codec import encode_frame
 from stepwell.protocol.messages import Response
 from stepwell.storage.rows import use_values
 from stepwell.storage.store import Durability, StoredState
+from tests.support.measurement import untraced
 from tests.support.storage.damage import attempts, flip_in_values, value_places
 from tests.support.storage.state import durable_state, fill, tamper
 
@@ -65,6 +66,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
+@untraced()
 def test_flipped_bit_is_harmless_or_found(directory: Path, tmp_path: Path) -> None:
     """300 flips in texts, digests and times of rows. What the doctor calls healthy is what was stored."""
     assert diagnosis(directory).problems == []

@@ -4,6 +4,7 @@ from stepwell.assembly.inputs import Failure
 from stepwell.assembly.stages.preamble import AnswerSummary, brief, room_tokens
 from stepwell.strategies.protocol import DecisionSeen, PlanSeen
 from tests.support.assembly import answer, meeting, request, result
+from tests.support.measurement import untraced
 
 BROKEN = Failure("graph", "TaskFailed", "strategy 'graph' raised")
 SCORES = {f"t{number}": 1.0 for number in range(12)}
@@ -39,6 +40,7 @@ def test_shortened_ones_are_told() -> None:
     assert longest == "> 3 of 5 fragments, 2 of them shortened: keyword 3."
 
 
+@untraced()
 def test_a_larger_budget_has_more_room_for_fragments() -> None:
     """The room of the preamble grows by no more than the budget does, up to its longest text."""
     for has_failures in (False, True):

@@ -24,6 +24,7 @@ from stepwell.ingest.split import Part, split
 from stepwell.testing import LocalRuntime
 from tests.support.client.sessions import in_threads
 from tests.support.ingest import BODY, all_rows, git, write
+from tests.support.measurement import untraced
 
 pytestmark = pytest.mark.usefixtures("processes_unmeasured")
 
@@ -571,6 +572,7 @@ def test_names_that_no_id_can_have(client: sw.Client, root: Path) -> None:
     assert rows(client) == {}
 
 
+@untraced()
 def test_memory_is_bounded(client: sw.Client, root: Path) -> None:
     """However many files there are, only a few of them are here at once."""
     line = "many words that are counted quickly\n"

@@ -15,6 +15,7 @@ from stepwell.domain.plans.commands import ArchiveAction, CreateAction, GetActio
 from stepwell.domain.plans.model import ActionState, Argument, ArgumentType, ArgumentValue, ProjectLink
 from stepwell.errors import ActionUnavailable, AlreadyExists, Busy, InvalidArgument, NotFound
 from tests.support.domain.world import LINKS, NOON_MS, World
+from tests.support.measurement import untraced
 
 
 @pytest.fixture
@@ -317,6 +318,7 @@ PROJECTS = st.one_of(
 )
 
 
+@untraced()
 @given(PROJECTS, st.sampled_from([None, "a", "a b", 1]), st.sampled_from([False, True, 0, None]))
 def test_usual_links_are_checked_like_all_others(project: object, alias: object, read_only: object) -> None:
     """A usual link takes a shorter way through its checks. It refuses what they refuse, and nothing else."""
