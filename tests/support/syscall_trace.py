@@ -163,15 +163,20 @@ def traced(pid: int, directory: Path | None = None) -> Iterator["Trace"]:
     The directory's files are remembered as they were when the process stood still to be traced.
     """
     trace = Trace(pid, directory and directory.resolve())
-    handler = signal.signal(_BELL, lambda *_: None)
+    # For good: a thread that has ended may still get its last signal, and Python complains of one without a handler.
+    # Without this handler the kernel would ignore the signal, so that it disturbs nothing.
+    signal.signal(_BELL, _wake)
     trace.start()
     try:
         trace.wait_for_start()
         yield trace
     finally:
         trace.stop()
-        signal.signal(_BELL, handler)
     trace.raise_failure()
+
+
+def _wake(_number: int, _frame: object) -> None:
+    """Do nothing: the signal has interrupted the tracer's wait."""
 
 
 class Trace(threading.Thread):
