@@ -31,6 +31,7 @@ from stepwell.errors import Busy, ResourceExhausted, StoreDamaged
 from stepwell.identifiers import new_id
 from stepwell.ingest.discovery import discover
 from stepwell.ingest.secret_policy import SecretPolicy
+from stepwell.strategies.execution import checked_deadline
 from stepwell.strategies.index.index_cache import IndexCaches
 from stepwell.strategies.protocol import ContextRequest, StrategyView
 from stepwell.strategies.registry import Registry, built_in
@@ -121,7 +122,7 @@ class DirectoryIndex:
         The named strategies are asked, or all that there are. `deadline_s` is the time that each of them may take.
         """
         chosen = components.named(stages or {})
-        limit_s = limits.TASK_DEADLINE_MS / 1000 if deadline_s is None else deadline_s
+        limit_s = limits.TASK_DEADLINE_MS / 1000 if deadline_s is None else checked_deadline(deadline_s)
         asked = Asked(request, strategies, candidate_tokens(request.budget_tokens), limit_s)
         runs = run_all(asked, self.view, Registry(built_in(self._caches)), self._location, on_progress)
         for problem in runs.problems:

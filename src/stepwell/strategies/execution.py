@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterable
 
 from stepwell import limits
+from stepwell.domain.checks import require_instance
 from stepwell.errors import InvalidArgument
 from stepwell.strategies.protocol import ContextRequest, ScoredFragment, Strategy, StrategyView
 
@@ -37,6 +38,14 @@ def _checked(strategy: Strategy, found: Iterable[object], view: StrategyView) ->
             raise InvalidArgument(f"strategy {strategy.name!r} returned {each!r:.200}, which its view does not have")
         fragments.append(each)
     return tuple(fragments)
+
+
+def checked_deadline(deadline_s: float) -> float:
+    """Return the deadline; `InvalidArgument` unless the manager would accept it."""
+    require_instance(deadline_s, (int, float), "deadline_s is a number of seconds")
+    if not 0 < deadline_s <= limits.TASK_DEADLINE_MS_MAX / 1000:
+        raise InvalidArgument(f"deadline_s is {deadline_s}: give more than 0 and at most a day")
+    return deadline_s
 
 
 def describe_error(strategy: str, error: BaseException) -> str:

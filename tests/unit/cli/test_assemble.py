@@ -104,6 +104,8 @@ def test_every_strategy_fails(tree: Path, capsys: pytest.CaptureFixture[str]) ->
         (["assemble", "q", "{tree}", "--budget", "9" * 30], "at least one token"),
         (["assemble", "q", "{tree}", "--component", "fuse"], "STAGE=NAME"),
         (["assemble", "q", "{tree}", "--component", "fuse=wool"], "there is no fuse 'wool'"),
+        (["assemble", "q", "{tree}", "--deadline", "-1"], "give more than 0 and at most a day"),
+        (["assemble", "q", "{tree}", "--deadline", "nan"], "give more than 0 and at most a day"),
         (["assemble", "q", "{tree}", "--plan", "P"], "a plan is kept by a manager: name one with --connect"),
         (["diff", "ONE", "--path", "{tree}"], "give two receipts"),
     ],
@@ -111,6 +113,18 @@ def test_every_strategy_fails(tree: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_mistakes(tree: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], advice: str) -> None:
     assert main([each.replace("{tree}", str(tree)) for each in arguments]) == 2
     assert advice in capsys.readouterr().err
+
+
+def test_a_working_directory_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message names it, and says what to give."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert main(["assemble", "water"]) == 2
+    assert "the working directory cannot be read" in capsys.readouterr().err
 
 
 def test_no_answer_yet(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:

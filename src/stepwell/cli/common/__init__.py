@@ -10,8 +10,8 @@
   options that several commands have.
 - `completions`: values that a shell completes, such as the ids of plans.
 - `receipts`: the receipts that `why` and `diff` read.
-- `embedded`: a manager for one command, with a cache on disk.
-- `progress_bar`: bars on stderr while a command works.
+- `answer_text`: an answer as a person reads it.
+- `console`: consoles for tables and colours. `progress_bar`: bars on stderr while a command works. Both use rich.
 
 The modules import each other, the client and the domain, but no command. Nothing here keeps state between two calls.
 """

@@ -77,9 +77,17 @@ def source_of(path: str | None, address: str | None, project: str | None, policy
     With both an address and a project and no path, nothing is read: the project is used as the manager has it.
     """
     is_named = address is not None and project is not None and path is None
-    read = None if is_named else Path(path or ".").absolute()
+    read = None if is_named else _absolute(Path(path or "."))
     name = project or project_name(source_root(read or Path()))
     return Source(name, read, (read or Path()).resolve(), _resolved(address), policy)
+
+
+def _absolute(path: Path) -> Path:
+    """Return the path as an absolute one. Raise `InvalidArgument` if the working directory is gone."""
+    try:
+        return path.absolute()
+    except OSError as error:
+        raise InvalidArgument(f"the working directory cannot be read: {error}: give an absolute PATH") from None
 
 
 def _resolved(address: str | None) -> str | None:

@@ -34,6 +34,7 @@ from stepwell.errors import (
     StepwellError,
     TaskFailed,
 )
+from stepwell.strategies.execution import checked_deadline
 from stepwell.strategies.payload import StrategyResult
 from stepwell.strategies.protocol import ContextRequest
 
@@ -165,7 +166,7 @@ class DefaultStrategyExecutor:
             names = replace(request, strategies=strategies).strategies  # checks each name
         names = tuple(dict.fromkeys(names))
         _check_budgets(budgets, names)
-        allowed_s = limits.TASK_DEADLINE_MS / 1000 if deadline_s is None else _checked_deadline(deadline_s)
+        allowed_s = limits.TASK_DEADLINE_MS / 1000 if deadline_s is None else checked_deadline(deadline_s)
         return _CheckedRequest(request, names, budgets, allowed_s, on_progress)
 
     def _offered(self) -> tuple[str, ...]:
@@ -240,14 +241,6 @@ def _check_budgets(budgets: Mapping[str, int], names: Collection[str]) -> None:
         require_instance(tokens, (int,), "a budget is a whole number of tokens")
         if tokens < 1:
             raise InvalidArgument(f"the budget of {name!r} is {tokens}: give at least one token")
-
-
-def _checked_deadline(deadline_s: float) -> float:
-    """Return the deadline; `InvalidArgument` unless the manager would accept it."""
-    require_instance(deadline_s, (int, float), "deadline_s is a number of seconds")
-    if not 0 < deadline_s <= limits.TASK_DEADLINE_MS_MAX / 1000:
-        raise InvalidArgument(f"deadline_s is {deadline_s}: give more than 0 and at most a day")
-    return deadline_s
 
 
 def _wait_for_endings(futures: Collection[Future[StrategyResult]], patience_s: float) -> None:
