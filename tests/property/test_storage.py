@@ -40,7 +40,7 @@ from stepwell.domain.tiers.commands import (
     StoreFragment,
 )
 from stepwell.domain.tiers.model import Tier, TierBudget
-from stepwell.domain.tiers.table import FragmentEntry
+from stepwell.domain.tiers.tier_index import FragmentEntry
 from stepwell.domain.verdict import Origin
 from stepwell.errors import Refused
 from stepwell.limits import KIB, MIB

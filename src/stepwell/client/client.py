@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -21,6 +23,7 @@ from stepwell.client.api.watch import Watch, Watches, project_names
 from stepwell.client.execution import PlanExecutionContext
 from stepwell.client.plan_lifecycle import PlanLifecycleService
 from stepwell.client.session.channel import Channel
+from stepwell.client.session.current_work import working_on
 from stepwell.client.session.environment import SYSTEM, Environment
 from stepwell.client.session.session import Session
 from stepwell.client.session.task_futures import OnProgress
@@ -52,10 +55,14 @@ class Client:
     """
 
     def __init__(
-        self, address: str, projects: tuple[str, ...] | None = None, environment: Environment = SYSTEM
+        self,
+        address: str,
+        projects: tuple[str, ...] | None = None,
+        environment: Environment = SYSTEM,
+        label: str = "",
     ) -> None:
         self.runtime: object = None  # the Runtime that started the manager, if this program did
-        self._channel = Channel(address, projects, environment)
+        self._channel = Channel(address, projects, environment, label)
         self._session = Session(self._channel)
         self.tiers = ContextTierService(self._session)
         self.plans = PlanLifecycleService(self._session)
@@ -75,6 +82,11 @@ class Client:
     def projects(self) -> tuple[str, ...] | None:
         """The projects that this session may see and change; None means all."""
         return self._channel.projects
+
+    @property
+    def label(self) -> str:
+        """The client's own name for itself, which is in everything that it stores; empty if it has none."""
+        return self._channel.rules.label
 
     @property
     def epoch(self) -> str:
@@ -102,6 +114,13 @@ class Client:
         Give `lease`, the token, if another client started the execution; otherwise this session's own is used.
         """
         return PlanExecutionContext(self._session, plan_id, lease)
+
+    def working_on(self, plan_id: str, changeset_id: str | None = None) -> AbstractContextManager[None]:
+        """Have the fragments that this thread or task stores in a `with` block name a plan, and perhaps a changeset.
+
+        `plans.work_on` does that for the plan that it runs. The manager does not check whether the plan exists.
+        """
+        return working_on(self.address, plan_id, changeset_id)
 
     def batch(self) -> Batch:
         """Return a batch: calls in its block are sent in one frame, and each has an outcome of its own."""
@@ -246,27 +265,34 @@ class Client:
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return connect, (self.address, self.projects)
+        return partial(connect, label=self.label), (self.address, self.projects)
 
     def __repr__(self) -> str:
         return f"<stepwell.Client of {self.address!r}>"
 
 
-def connect(address: str | os.PathLike[str] | None = None, projects: Iterable[str] | None = None) -> Client:
+def connect(
+    address: str | os.PathLike[str] | None = None, projects: Iterable[str] | None = None, *, label: str = ""
+) -> Client:
     """Return a connected client of the manager at an address (the path of its socket), for a process of the same user.
 
     Without an address it is the one in the environment variable `STEPWELL_ADDRESS` or, if that is not set, the one at
     which `stepwell serve` listens by default. `RuntimeLost` says that no manager is there, and how to start one.
 
-    `projects` limits the session to these; None means no limit, and an empty list is an `InvalidArgument`.
+    `projects` limits the session to these; None means no limit, and an empty list is an `InvalidArgument`. `label` is
+    the client's own name for itself, such as "planner": fragments that it stores, and their events, say so.
     """
-    client = unconnected(address, projects)
+    client = unconnected(address, projects, label=label)
     client.open()
     return client
 
 
 def unconnected(
-    address: str | os.PathLike[str] | None, projects: Iterable[str] | None, environment: Environment = SYSTEM
+    address: str | os.PathLike[str] | None,
+    projects: Iterable[str] | None,
+    environment: Environment = SYSTEM,
+    *,
+    label: str = "",
 ) -> Client:
     """Return a client that connects at its first call; so a wrong address is raised there.
 
@@ -276,4 +302,4 @@ def unconnected(
     scope = project_names(projects)
     if scope is not None and not scope:
         raise InvalidArgument("projects is empty: name at least one, or leave it out for an unrestricted session")
-    return Client(default_address() if address is None else os.fspath(address), scope, environment)
+    return Client(default_address() if address is None else os.fspath(address), scope, environment, label)

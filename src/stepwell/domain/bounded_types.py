@@ -33,6 +33,11 @@ FragmentId = Annotated[
 ]
 Label = Annotated[str, Meta(max_length=limits.LABEL_CHARS_MAX, pattern=_LABEL.pattern, description=_LABEL_ADVICE)]
 
+OptionalLabel = Annotated[
+    str,
+    Meta(max_length=limits.LABEL_CHARS_MAX, pattern=rf"^(?:{_LABEL.pattern[1:-2]})?\Z", description=_LABEL_ADVICE),
+]
+
 # The same without the patterns, for the commands that are sent most often: matching takes longer than the rest of their
 # decoding. Their deciders match the patterns of names that are not known already.
 UncheckedProject = Annotated[str, Meta(max_length=limits.PROJECT_CHARS_MAX, description=_PROJECT_ADVICE)]

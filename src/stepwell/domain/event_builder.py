@@ -98,6 +98,7 @@ def _fragment(change: RowChanged[FragmentRow], occasion: _Occasion) -> AnyEvent 
         after.size,
         after.digest,
         after.kind,
+        after.writer,
     )
 
 
@@ -115,6 +116,7 @@ def _is_moved(before: FragmentRow, after: FragmentRow) -> bool:
         and before.revision == after.revision
         and (before.digest, before.tokens, before.source, before.kind, before.detail_depth, before.metadata)
         == (after.digest, after.tokens, after.source, after.kind, after.detail_depth, after.metadata)
+        and (before.keep, before.expires_at_ms) == (after.keep, after.expires_at_ms)
     )
 
 

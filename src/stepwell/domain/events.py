@@ -13,7 +13,7 @@ from msgspec import Struct
 from stepwell.domain.changesets.model import ChangesetState, Operation
 from stepwell.domain.plans.conflicts import Resolution
 from stepwell.domain.plans.model import Phase, PlanState, SubplanMode
-from stepwell.domain.tiers.model import Tier, TierBudget
+from stepwell.domain.tiers.model import Tier, TierBudget, Writer
 
 
 class Event(Struct, frozen=True, array_like=True, gc=False, tag=True):
@@ -45,7 +45,8 @@ class AboutFragment(Event, frozen=True):
 class FragmentStored(AboutFragment, frozen=True):
     """A fragment was created or replaced.
 
-    `replaced` is the tier in which the earlier version was; None for a new one.
+    `replaced` is the tier in which the earlier version was; None for a new one. `writer` has the session that stored
+    it, its process, its label, and the plan for which it did.
     """
 
     tier: Tier
@@ -54,6 +55,7 @@ class FragmentStored(AboutFragment, frozen=True):
     size: int
     digest: bytes
     kind: str
+    writer: Writer | None = None
 
 
 class FragmentPromoted(AboutFragment, frozen=True):

@@ -25,7 +25,7 @@ from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import BodyTable
 from stepwell.domain.tiers.model import Tier
 from stepwell.domain.tiers.source_outline import stands_for_file
-from stepwell.domain.tiers.table import Usage
+from stepwell.domain.tiers.tier_index import Usage
 from stepwell.text import plural
 
 Invariant = Callable[[State], Iterator[str]]

@@ -42,7 +42,7 @@ from stepwell.domain.tiers.body_refs import BodyTable
 from stepwell.domain.tiers.commands import GetFragment
 from stepwell.domain.tiers.fast_path import StoreRun
 from stepwell.domain.tiers.model import HOT
-from stepwell.domain.tiers.table import FragmentEntry
+from stepwell.domain.tiers.tier_index import FragmentEntry
 from stepwell.domain.verdict import DECIDERS, AnyChange, Origin, Verdict
 from stepwell.errors import ManagerFault, Refused, ResourceExhausted, StepTooLarge, TransactionAborted
 
@@ -176,7 +176,12 @@ def apply_get_run(state: State, commands: Sequence[object], origin: Origin) -> l
         if entry is None:
             break
         row = entry.row
-        if row.tier is not HOT or row.metadata or len(row.source) > limits.SIMPLE_SOURCE_CHARS_MAX:
+        if (
+            row.tier is not HOT
+            or row.metadata
+            or row.expires_at_ms is not None
+            or len(row.source) > limits.SIMPLE_SOURCE_CHARS_MAX
+        ):
             break
         touch(entry, now_ms)
         found.append(FragmentFound(row, now_ms, entry.access_count))

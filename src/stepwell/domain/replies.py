@@ -62,6 +62,7 @@ class Note(PlainEnum):
     ALREADY_THERE = "already_there"
     LARGER_THAN_HOT = "larger_than_hot"  # it would have emptied hot and still not fit
     LARGER_THAN_ARENA = "larger_than_arena"  # the same for the arena, which hot and warm share
+    EQUAL_BODY = "equal_body"  # nothing was stored: the fragment that is named has the same body
 
 
 class FragmentPlaced(Reply, frozen=True):
@@ -115,11 +116,11 @@ class FragmentsMoved(Reply, frozen=True):
 
 
 class FragmentRemoved(Reply, frozen=True, tag="FragmentDeleted"):  # the tag in stored replies
-    """The fragment that was deleted, and the tier in which it was."""
+    """The fragment that was deleted, and the tier in which it was; None if there was none, which the caller allowed."""
 
     project: str
     fragment_id: str
-    tier: Tier
+    tier: Tier | None
 
 
 class FragmentPage(Page[FragmentRow], frozen=True):
@@ -156,7 +157,8 @@ class TierMetrics(Reply, frozen=True):
     cold: TierUsage
     budget: TierBudget
     body_bytes: int  # equal bodies count once
-    arena_bytes: int  # the need of the arena; for a scoped session, the raw bytes of its hot and warm
+    arena_bytes: int  # the need of the arena; for a scoped session, the raw bytes of its hot, warm and kept ones
+    kept: TierUsage = TierUsage()  # fragments with `keep`, which are in no tier's usage
 
 
 class BodiesLocated(Reply, frozen=True):

@@ -23,7 +23,8 @@ from stepwell.domain.tasks.model import Task, Worker
 from stepwell.domain.tasks.queue import TaskTable, WorkerTable
 from stepwell.domain.tiers.body_refs import BodyTable
 from stepwell.domain.tiers.model import FragmentRow, TierBudget
-from stepwell.domain.tiers.table import FragmentEntry, FragmentTable
+from stepwell.domain.tiers.table import FragmentTable
+from stepwell.domain.tiers.tier_index import FragmentEntry
 
 if TYPE_CHECKING:
     from stepwell.domain.replies import Row

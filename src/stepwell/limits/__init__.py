@@ -2,14 +2,15 @@
 
 A bound that a user may want to move is a default here and a field of a configuration Struct elsewhere.
 The relations that the code relies on are asserted at the bottom, so that no edit can break them unnoticed.
-The bounds of shared memory are in `limits.memory`, those of the index of a directory in `limits.directory`. All are
-used as `limits.NAME`.
+The bounds of the tiers are in `limits.tiers`, those of shared memory in `limits.memory`, and those of the index of a
+directory in `limits.directory`. All are used as `limits.NAME`.
 """
 
 from typing import Final
 
 from stepwell.limits.directory import *
 from stepwell.limits.memory import *
+from stepwell.limits.tiers import *
 
 # Messages. The manager holds a whole frame in memory, once for each peer that is sending one.
 FRAME_BYTES_MAX: Final = 16 * MIB
@@ -94,21 +95,7 @@ RECONNECT_PAUSE_SECONDS_MAX: Final = 0.25  # the pause grows up to this
 SESSION_GRACE_SECONDS: Final = 30.0  # sessions and leases outlive a lost connection by this, but not a dead process
 PROJECTS_PER_SESSION_MAX: Final = 64  # an eviction in a scoped session merges one LRU list for each project
 
-# Tiers.
-BODIES_BYTES_MAX: Final = 4 * 1024 * MIB
-ARENA_BYTES: Final = 1024 * MIB  # all segments of shared memory that hold bodies
-ARENA_LIVE_PERCENT: Final = 70  # the rest is for segments being filled, dead space, and bodies that are being converted
-HOT_TOKENS: Final = 200_000
-WARM_ENTRIES: Final = 100_000
-BODY_COUNTS_SHARED_MAX: Final = 1_024  # counts of references that bodies share: about 300 kB
-COLD_ENTRIES: Final = 1_000_000
-HOT_TTL_MS: Final = 60 * 60 * 1000
-WARM_TTL_MS: Final = 24 * 60 * 60 * 1000
-COLD_RETENTION_MS: Final = 90 * 24 * 60 * 60 * 1000
-PROMOTION_THRESHOLD: Final = 5
-MOVES_PER_STEP_MAX: Final = 4_096  # about 20 ms of the loop
-SWEEP_MOVES_MAX: Final = 1_000
-SWEEP_SECONDS: Final = 60.0
+# Pages.
 PAGE_ROWS_MAX: Final = 1_000
 FRAGMENT_ROW_BYTES: Final = 4 * KIB  # one fragment in a frame, without source, metadata and body, rounded up
 SCAN_ROWS_MAX: Final = 2_000  # rows that one page may examine before it returns its cursor

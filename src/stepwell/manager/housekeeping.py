@@ -28,7 +28,7 @@ from stepwell.domain.replies import (
 )
 from stepwell.domain.tasks.commands import ExpireTasks, ForgetTasks, JoinPool, LeaseTasks, LeavePool, ReserveTasks
 from stepwell.domain.tasks.model import StrategyOffer, StrategyProblem, Task
-from stepwell.domain.tiers.commands import SweepIdle
+from stepwell.domain.tiers.commands import ExpireFragments, SweepIdle
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.domain.verdict import Origin
 from stepwell.manager.sessions import SessionTable
@@ -51,6 +51,7 @@ class Housekeeping:
         self._clock = clock
         self._log = log
         self.due_at_s = self.sweep_due_at_s = self._tidy_due_at_s = clock.now_s()
+        self.has_expired = False  # fragments that are to be deleted in the next turn
 
     def make_due(self, now_s: float) -> None:
         """Let every timer fire at the next occasion. For tests, which put the clock forward."""
@@ -86,6 +87,14 @@ class Housekeeping:
         ended = self._execute(EndSession(session_id)).reply
         assert isinstance(ended, SessionEnded)
         return ended
+
+    def expire_fragments(self) -> None:
+        """Delete the fragments that have expired, up to a bound. The next turn, which follows at once, goes on."""
+        due_ms = self.owner.next_fragment_expiry_ms
+        if due_ms is not None and due_ms <= self._clock.now_ms():
+            reply = self._execute(ExpireFragments()).reply
+            assert isinstance(reply, FragmentsMoved)
+            self.has_expired = reply.more
 
     def expire_leases(self) -> None:
         """Release the leases whose time is over."""

@@ -142,7 +142,7 @@ class RequestHandler:
         served any more.
         """
         self.served += 1
-        origin = Origin(session.session_id, self.clock.now_ms(), session.projects, uploads)
+        origin = Origin(session.session_id, self.clock.now_ms(), session.projects, uploads, session.writer)
         commands = message.commands
         if len(commands) == 1 and isinstance(message, Request):  # the usual case
             results = self.owner.execute_simple(commands, origin) or (self._execute_one(commands[0], origin),)
@@ -160,7 +160,7 @@ class RequestHandler:
         """
         if not execution.results:
             self.served += 1
-        origin = Origin(session.session_id, self.clock.now_ms(), session.projects, uploads)
+        origin = Origin(session.session_id, self.clock.now_ms(), session.projects, uploads, session.writer)
         self._advance(execution, origin, budget)
 
     def count_reads(self, message: ReadsReported, session: SessionRecord) -> None:
@@ -171,7 +171,7 @@ class RequestHandler:
 
     def origin(self, session: SessionRecord) -> Origin:
         """Return the origin of a session's commands: its id, its scope and the present time."""
-        return Origin(session.session_id, self.clock.now_ms(), session.projects)
+        return Origin(session.session_id, self.clock.now_ms(), session.projects, writer=session.writer)
 
     def open_view(
         self, message: AskView, session: SessionRecord, epoch: str, now_s: float

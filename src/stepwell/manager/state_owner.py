@@ -287,8 +287,14 @@ class StateOwner:
             raise _no_memory_error(error) from error
 
     def open_view(self, projects: Sequence[str], origin: Origin, now_s: float) -> list[CatalogueEnd] | None:
-        """Return the ends of the projects' catalogues, or None while one is being listed or room is being made."""
+        """Return the ends of the projects' catalogues, or None while one is being listed or room is being made.
+
+        Fragments that have expired go first: a view has none of them.
+        """
         self._require_owner()
+        expiry_ms = self.next_fragment_expiry_ms
+        if expiry_ms is not None and expiry_ms <= origin.now_ms:
+            return None
         try:
             ends = [self._catalogues.open(project, self._state.revision, now_s) for project in projects]
         except OutOfRoom as error:
@@ -366,6 +372,11 @@ class StateOwner:
         """The time at which the first lease expires, or None if there is no lease."""
         self._require_owner()
         return self._state.plans.next_expiry_ms
+
+    @property
+    def next_fragment_expiry_ms(self) -> int | None:
+        """The time at which the first fragment expires, or None if none does."""
+        return self._state.fragments.expiry.next_ms
 
     def close(self) -> None:
         """Release all shared memory and files. The state itself cannot be used afterwards."""

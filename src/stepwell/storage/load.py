@@ -22,7 +22,7 @@ from stepwell.domain.changesets.model import EntryRow
 from stepwell.domain.plans.model import Lease, Plan
 from stepwell.domain.replies import Row
 from stepwell.domain.tiers.model import TierBudget
-from stepwell.domain.tiers.table import FragmentEntry
+from stepwell.domain.tiers.tier_index import FragmentEntry
 from stepwell.errors import ProtocolError, StepwellError, StoreDamaged
 from stepwell.protocol.codec import decode_results
 from stepwell.storage import log_view, rows

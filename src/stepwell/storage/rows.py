@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
+from functools import lru_cache
 from types import UnionType
 from typing import Final, Generic, Literal, TypeVar, cast, get_args
 
@@ -20,11 +21,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from stepwell import limits
 from stepwell.domain.changesets.model import Changeset, Content, ContextRow, EntryRow
 from stepwell.domain.plans.model import Action, Decision, Lease, Plan
 from stepwell.domain.receipts.model import ReceiptRow
-from stepwell.domain.tiers.model import NO_METADATA, FragmentRow, TierBudget
-from stepwell.domain.tiers.table import FragmentEntry
+from stepwell.domain.tiers.model import NO_METADATA, FragmentRow, TierBudget, Writer
+from stepwell.domain.tiers.tier_index import FragmentEntry
 from stepwell.errors import StoreDamaged
 from stepwell.storage.sql import Database
 from stepwell.storage.store import UNCOUNTED, BodyRow, ReplyPart, SessionRow
@@ -157,9 +159,12 @@ def _content(digest: Value, size: Value, held: Value, mode: Value) -> tuple[Valu
 ENTRIES: Final = _Entries()
 
 _USE: Final = ("tick", "touched_at_ms", "last_accessed_ms", "access_count", "accesses_since_move")
-_FRAGMENT_FIELDS: Final = len(FragmentRow.__struct_fields__)
+_FIRST_FIELDS: Final = FragmentRow.__struct_fields__[: FragmentRow.__struct_fields__.index("metadata") + 1]
+_LATER_FIELDS: Final = FragmentRow.__struct_fields__[len(_FIRST_FIELDS) :]  # came with a later version, and end a row
+_METADATA: Final = len(_FIRST_FIELDS) - 1
+_USED: Final = slice(len(_FIRST_FIELDS), len(_FIRST_FIELDS) + len(_USE))
 FRAGMENTS: Final = CheckedTable(
-    "fragments", (*FragmentRow.__struct_fields__, *_USE), ("project", "fragment_id"), "tick"
+    "fragments", (*_FIRST_FIELDS, *_USE, *_LATER_FIELDS), ("project", "fragment_id"), "tick"
 )
 DELETE_FRAGMENT: Final = "DELETE FROM fragments WHERE serial = ?"
 
@@ -187,7 +192,23 @@ def fragment_values(entry: FragmentEntry) -> Values:
         row.serial,
         _json.encode(row.metadata).decode() if row.metadata else _NO_METADATA,
         *use_values(entry),
+        None if row.writer is None else _writer_text(row.writer),
+        int(row.keep),
+        row.expires_at_ms,
+        row.expires_after_ms,
     )
+
+
+@lru_cache(limits.WRITERS_CACHED_MAX)
+def _writer_text(writer: Writer) -> str:
+    """Return a writer as JSON. The fragments of one session mostly have the same."""
+    return _json.encode(writer).decode()
+
+
+@lru_cache(limits.WRITERS_CACHED_MAX)
+def _writer(text: str) -> Writer:
+    """Return the writer of a JSON text, as the object that all fragments with this text share."""
+    return msgspec.json.decode(text, type=Writer)
 
 
 def use_values(entry: FragmentEntry) -> Values:
@@ -200,7 +221,7 @@ _Use = tuple[int, int, int, int, int]
 
 
 _SHARED_COLUMNS: Final = tuple(
-    (*FragmentRow.__struct_fields__, *_USE).index(name)
+    FRAGMENTS.columns.index(name)
     for name in ("project", "source", "kind", "placed_at_ms", "created_at_ms", "touched_at_ms", "last_accessed_ms")
 )
 
@@ -227,22 +248,28 @@ class FragmentDecoder:
 
 def fragment_entry(values: Sequence[Value]) -> FragmentEntry:
     """Return a fragment from its columns, or raise `StoreDamaged`."""
-    metadata = values[_FRAGMENT_FIELDS - 1]
+    metadata = values[_METADATA]
+    writer, keep, *expiry = values[_USED.stop :]
     try:
         row = msgspec.convert(
             (
-                *values[: _FRAGMENT_FIELDS - 1],
+                *values[:_METADATA],
                 {} if metadata == _NO_METADATA else _metadata.decode(cast(str, metadata)),
+                None,
+                keep == 1 if keep in {0, 1} else keep,
+                *expiry,
             ),
             FragmentRow,
         )
-        tick, touched, last, count, since = msgspec.convert(values[_FRAGMENT_FIELDS:], _Use)
+        tick, touched, last, count, since = msgspec.convert(values[_USED], _Use)
+        stored_by = None if writer is None else _writer(cast(str, writer))
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         raise FRAGMENTS.damage(values, error) from error
     row = msgspec.structs.replace(
         row,
         metadata=row.metadata or NO_METADATA,
         serial=row.revision if row.serial == row.revision else row.serial,  # one object, as for a new fragment
+        writer=stored_by,
     )
     return FragmentEntry(row, tick, touched, last, access_count=count, accesses_since_move=since)
 

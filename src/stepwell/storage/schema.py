@@ -254,7 +254,24 @@ CREATE TABLE redo_log (
 )
 """
 
-MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH)
+# A row whose checksum was wrong keeps it, so that it is found damaged as before.
+_EIGHTH: Final = """
+ALTER TABLE fragments ADD COLUMN writer TEXT;
+ALTER TABLE fragments ADD COLUMN keep INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE fragments ADD COLUMN expires_at_ms INTEGER;
+ALTER TABLE fragments ADD COLUMN expires_after_ms INTEGER;
+UPDATE fragments SET checksum = row_checksum(project, fragment_id, source, kind, detail_depth, tokens, size,
+    digest, tier, placed_at_ms, created_at_ms, revision, serial, metadata, tick, touched_at_ms, last_accessed_ms,
+    access_count, accesses_since_move, writer, keep, expires_at_ms, expires_after_ms)
+    WHERE checksum = row_checksum(project, fragment_id, source, kind, detail_depth, tokens, size,
+    digest, tier, placed_at_ms, created_at_ms, revision, serial, metadata, tick, touched_at_ms, last_accessed_ms,
+    access_count, accesses_since_move);
+ALTER TABLE sessions ADD COLUMN label TEXT NOT NULL DEFAULT '';
+UPDATE sessions SET checksum = row_checksum(session_id, projects, pid, process, answered, generation, label)
+    WHERE checksum = row_checksum(session_id, projects, pid, process, answered, generation)
+"""
+
+MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH)
 VERSION: Final = len(MIGRATIONS)
 LOGGED_SINCE: Final = 7
 """The first version with a redo log."""

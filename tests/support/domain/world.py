@@ -34,7 +34,7 @@ from stepwell.domain.state import State
 from stepwell.domain.tiers.commands import StoreFragment
 from stepwell.domain.tiers.lru import InnerLruList, LruList, LruNode
 from stepwell.domain.tiers.model import FragmentRow, Tier, TierBudget
-from stepwell.domain.tiers.table import FragmentEntry
+from stepwell.domain.tiers.tier_index import FragmentEntry
 from stepwell.domain.verdict import Origin
 from stepwell.errors import Refused, StepwellError, TransactionAborted
 from stepwell.protocol.codec import decode_from_manager, encode_frame

@@ -26,7 +26,7 @@ from stepwell.domain.receipts.commands import StoreReceipt
 from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import BodyCount, digest_of
 from stepwell.domain.tiers.model import Tier, TierBudget
-from stepwell.domain.tiers.table import FragmentEntry
+from stepwell.domain.tiers.tier_index import FragmentEntry
 from tests.support.domain.world import LINKS, World, image
 
 Damage = Callable[[State], None]

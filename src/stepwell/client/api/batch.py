@@ -105,6 +105,10 @@ class WriteBuffer(CommandBuffer):
             raise InvalidArgument("a transaction has no reads: read before it, or after")
         return super().enlist(call)
 
+    def require(self, fragment_id: str, *, revision: int, project: str | None = None) -> None:
+        """Let the transaction happen only if a fragment is at a revision, 0 for "absent"."""
+        self.tiers.require(fragment_id, revision=revision, project=project)
+
 
 class BufferedCalls(CommandBuffer):
     """A `with` block that sends its calls at its end and waits for their outcomes."""

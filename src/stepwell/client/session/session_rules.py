@@ -79,9 +79,10 @@ class SessionRules:
       this session has seen: then there is no further connection, and `require_open` raises the reason.
     """
 
-    def __init__(self, address: str, projects: tuple[str, ...] | None, session_id: str) -> None:
+    def __init__(self, address: str, projects: tuple[str, ...] | None, session_id: str, label: str = "") -> None:
         self.address = address
         self.projects = projects
+        self.label = label
         self.numbers = RequestNumbers()
         self.leases: dict[str, int] = {}
         self.is_closed = False
@@ -120,7 +121,7 @@ class SessionRules:
         is on its way.
         """
         connection.seen_before = self._seen
-        return Hello(VERSION, self.session_id, self.projects, mapped)
+        return Hello(VERSION, self.session_id, self.projects, mapped, self.label)
 
     def welcomed(self, connection: SessionConnection, answer: ManagerMessage) -> Welcome:
         """Adopt the welcome in the answer to Hello and return it, or raise `Unreachable` (see the module's table)."""

@@ -25,6 +25,7 @@ from stepwell.client.api.plan_leases import plan_of
 from stepwell.client.api.plans import PlanApi
 from stepwell.client.api.watch import Watch
 from stepwell.client.session.calls import Call
+from stepwell.client.session.current_work import working_on
 from stepwell.client.session.session import Session
 from stepwell.client.workflows.heartbeat import Heartbeat
 from stepwell.domain.events import AnyEvent, PlanMoved, SubplansDeclared
@@ -168,7 +169,8 @@ class SubplanAgent(Generic[ContextT]):
     def _run_phase(self, plan: Plan, token: int, heartbeat: Heartbeat) -> Plan | None:
         """Call `run` under the lease, and complete or fail the phase."""
         try:
-            _require_done(self._run(plan, self._make_context(self._session, plan.plan_id, token, heartbeat)))
+            with working_on(self._session.channel.address, plan.plan_id):
+                _require_done(self._run(plan, self._make_context(self._session, plan.plan_id, token, heartbeat)))
             heartbeat.check()
             if plan.phase is Phase.STRATEGIZE:
                 return self._plans.proceed(plan.plan_id, lease=token, lease_ms=self._lease_ms)

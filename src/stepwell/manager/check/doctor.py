@@ -27,7 +27,7 @@ from stepwell.domain.events import AnyEvent
 from stepwell.domain.machine import note_packed_bytes
 from stepwell.domain.state import State
 from stepwell.domain.tiers.model import Tier
-from stepwell.domain.tiers.table import Usage
+from stepwell.domain.tiers.tier_index import Usage
 from stepwell.errors import ProtocolError, StoreDamaged
 from stepwell.manager.check.body_check import BodyCheck
 from stepwell.protocol.codec import decode_from_manager, decode_results

@@ -232,7 +232,12 @@ def _look_up(index: _OpenIndex, key: Key, known_slot: int = 0) -> KnownRecord | 
         record = decode_record(encoded)
         if record.row.key != key:  # another name with the same hash, or that has the slot now
             return None
-        return index.remember(KnownRecord(key, words, at, read, record))
+        found = KnownRecord(key, words, at, read, record)
+        if (expires_at_ms := record.row.expires_at_ms) is None:
+            return index.remember(found)
+        # It is not kept, because it has to be compared with the time in each lookup. The manager's time never goes
+        # back; that of this process may be behind it, and the word in the index may be old.
+        return found if max(words[NOW_MS], time.time_ns() // 1_000_000) < expires_at_ms else None
     return None
 
 

@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from stepwell.domain.state import State
 from stepwell.domain.tiers.model import FragmentRow, Tier
-from stepwell.domain.tiers.table import FragmentEntry, FragmentTable, Usage
+from stepwell.domain.tiers.table import FragmentTable
+from stepwell.domain.tiers.tier_index import FragmentEntry, Usage
 from tests.support.domain.world import image
 
 Step = tuple[str, str, Tier | None]
