@@ -25,7 +25,7 @@ from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import BodyTable
 from stepwell.domain.tiers.model import Tier
 from stepwell.domain.tiers.source_outline import stands_for_file
-from stepwell.domain.tiers.tier_index import Usage
+from stepwell.domain.tiers.tier_index import KEPT_TIERS, FragmentEntry, Usage
 from stepwell.text import plural
 
 Invariant = Callable[[State], Iterator[str]]
@@ -59,19 +59,26 @@ def _violations(claim: Invariant, state: State) -> Iterator[str]:
         yield f"it could not be checked: {error!r}"
 
 
+def _lists(state: State) -> Iterator[tuple[bool, Tier, Iterator[FragmentEntry]]]:
+    """Yield the lists of all projects, each with its tier, and whether it is one of fragments with `keep`."""
+    yield from ((False, tier, state.fragments.oldest(tier)) for tier in Tier)
+    yield from ((True, tier, state.fragments.oldest_kept(tier)) for tier in KEPT_TIERS)
+
+
 @invariant
 def each_fragment_is_in_exactly_one_tier(state: State) -> Iterator[str]:
     """The LRU lists of all tiers together have every fragment once, in the list of the tier that its row names.
 
-    A fragment in two lists would be demoted twice. A fragment in none could never be evicted.
+    A fragment in two lists would be demoted twice. A fragment in none could never be evicted. Fragments with `keep`
+    have lists of their own, which no eviction and no retention reads.
     """
     placed: set[tuple[str, str]] = set()
-    for tier in Tier:
-        for entry in state.fragments.oldest(tier):
+    for keep, tier, entries in _lists(state):
+        for entry in entries:
             row = entry.row
             key = row.key
-            if row.tier is not tier:
-                yield f"{key} has {row.tier} in its row and is in {tier}"
+            if (row.keep, row.tier) != (keep, tier):
+                yield f"{key} has {row.tier} in its row and is in {'the kept ones of ' if keep else ''}{tier}"
             if key in placed:
                 yield f"{key} is in 2 tiers"
             placed.add(key)
@@ -87,6 +94,7 @@ def every_tier_is_within_its_budget(state: State) -> Iterator[str]:
         ("hot tokens", usage(Tier.HOT).tokens, budget.hot_tokens),
         ("warm entries", usage(Tier.WARM).entries, budget.warm_entries),
         ("cold entries", usage(Tier.COLD).entries, budget.cold_entries),
+        ("kept entries", state.fragments.kept_entries, budget.kept_entries),
         ("body bytes", state.bodies.bytes, budget.bodies_bytes),
         ("arena bytes", state.bodies.arena_bytes, budget.live_bytes),
         ("receipts", len(state.receipts), limits.RECEIPTS_MAX),
@@ -103,9 +111,14 @@ def sums_equal_what_they_sum(state: State) -> Iterator[str]:
     Budgets are enforced by these sums: one that drifts away would let a tier grow, or refuse stores for no reason.
     """
     actual: defaultdict[tuple[str | None, Tier], Usage] = defaultdict(Usage)
+    kept: defaultdict[tuple[str | None, Tier], Usage] = defaultdict(Usage)
     files: Counter[tuple[str | None, Tier]] = Counter()
     for entry in state.fragments:
         row = entry.row
+        if row.keep:
+            for scope in (None, row.project):
+                kept[scope, row.tier].add(row)
+            continue
         actual[row.project, row.tier].add(row)
         files.update({(scope, row.tier): int(stands_for_file(row)) for scope in (None, row.project)})
     for (_, tier), part in list(actual.items()):
@@ -117,6 +130,37 @@ def sums_equal_what_they_sum(state: State) -> Iterator[str]:
                 yield f"{scope or 'all'}/{tier}: {usage}"
             if state.fragments.files(tier, None if scope is None else (scope,)) != files[scope, tier]:
                 yield f"{scope or 'all'}/{tier}: not {files[scope, tier]} rows that stand for files"
+        for tier, usage in state.fragments.kept_usage(None if scope is None else (scope,)).items():
+            if usage != kept[scope, tier]:
+                yield f"{scope or 'all'}/kept {tier}: {usage}"
+
+
+@invariant
+def what_expires_is_filed_by_its_time(state: State) -> Iterator[str]:
+    """The order of expiry has each fragment that expires once, at its time, and no other one.
+
+    A fragment that is missing there would never be deleted.
+    """
+    actual = {each.row.key: at_ms for each in state.fragments if (at_ms := each.expires_at_ms) is not None}
+    if actual != state.fragments.expiry.times():
+        yield "fragments by expiry differ"
+
+
+@invariant
+def equal_bodies_are_found(state: State) -> Iterator[str]:
+    """The index of bodies of a project, if it has one that is complete, has each of its fragments under its body.
+
+    A store with `unique` relies on it: a fragment that is missing there would be stored twice.
+    """
+    for project in state.fragments.projects_after(""):
+        index = state.fragments.equal_bodies(project)
+        if index is None or not index.is_complete:
+            continue
+        actual = defaultdict[bytes, set[str]](set)
+        for fragment_id, entry in state.fragments.by_id(project).items():
+            actual[entry.row.digest].add(fragment_id)
+        if actual != index.ids():
+            yield f"the index of bodies of {project} differs"
 
 
 @invariant
@@ -125,12 +169,13 @@ def orders_of_use_are_orders_of_time(state: State) -> Iterator[str]:
 
     A sweep stops at the first fragment that is not idle, and a scoped eviction merges the lists by tick.
     """
-    for scope in (None, *state.fragments.projects_after("")):
-        for tier in Tier:
-            entries = list(state.fragments.oldest(tier, None if scope is None else (scope,)))
-            for older, newer in pairwise(entries):
-                if older.tick >= newer.tick or older.touched_at_ms > newer.touched_at_ms:
-                    yield f"{scope or 'all'}/{tier}: {older.row.key} before {newer.row.key}"
+    lists = [("all", "kept" if keep else tier, [*entries]) for keep, tier, entries in _lists(state)]
+    for scope in state.fragments.projects_after(""):
+        lists += [(scope, tier, [*state.fragments.oldest(tier, (scope,))]) for tier in Tier]
+    for scope, tier, entries in lists:
+        for older, newer in pairwise(entries):
+            if older.tick >= newer.tick or older.touched_at_ms > newer.touched_at_ms:
+                yield f"{scope}/{tier}: {older.row.key} before {newer.row.key}"
 
 
 @invariant

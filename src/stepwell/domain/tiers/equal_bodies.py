@@ -30,6 +30,10 @@ class EqualBodies:
         found = self._ids.get(digest, ())
         return (found,) if isinstance(found, str) else found
 
+    def ids(self) -> dict[bytes, set[str]]:
+        """Return a copy of what is in the index, for a check."""
+        return {digest: {*self.of(digest)} for digest in self._ids}
+
     def fill(self, rows: Iterable[FragmentRow]) -> None:
         """Enter the next rows in their order of creation."""
         for row in rows:

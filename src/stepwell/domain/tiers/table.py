@@ -411,6 +411,11 @@ class FragmentTable:
         project.tiers[before.tier].demote(entry, project.tiers[after.tier])
         entry.row, entry.tick, entry.touched_at_ms, entry.accesses_since_move = after, tick, after.placed_at_ms, 0
 
+    def equal_bodies(self, project: str) -> EqualBodies | None:
+        """Return the index of a project's bodies as it is, or None if no store has asked for it."""
+        found = self._projects.get(project)
+        return found.equal_bodies if found else None
+
     def fill_equal_bodies(self, project: str) -> EqualBodies | None:
         """Return the index of a project's bodies, after entering some more of them; None if there is no project.
 
