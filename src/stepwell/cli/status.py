@@ -94,9 +94,9 @@ def _pool_object(pool: StrategiesFound) -> dict[str, object]:
 
 
 def _by_name(status: Status) -> list[tuple[str, TierUsage]]:
-    """Return the use of each tier, hot first."""
+    """Return the use of each tier, hot first, and of the fragments with `keep`, which are in none."""
     metrics = status.metrics
-    return [("hot", metrics.hot), ("warm", metrics.warm), ("cold", metrics.cold)]
+    return [("hot", metrics.hot), ("warm", metrics.warm), ("cold", metrics.cold), ("kept", metrics.kept)]
 
 
 def _manager(address: str, status: Status, pool: StrategiesFound) -> Table:
@@ -128,6 +128,7 @@ def _tiers(status: Status) -> Table:
         "hot": plural(budget.hot_tokens, "token"),
         "warm": plural(budget.warm_entries, "entry", "entries"),
         "cold": plural(budget.cold_entries, "entry", "entries"),
+        "kept": plural(budget.kept_entries, "entry", "entries"),
     }
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("tier", style="bold")
