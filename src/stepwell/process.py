@@ -8,7 +8,8 @@ must not shadow the standard library's. The child has a process group of its own
 terminal is for the program. Neither side has a resource tracker, because nothing here has a name in the system.
 
 `ChildProcess` is such a process that runs `main(settings)` of a module, together with a socket to it. When the socket
-ends, the module's `main` has to return.
+ends, the module's `main` has to return. It is no pipe of `multiprocess`: `shutdown` ends a socket although a forked
+child holds a copy of it, and a `Connection` can close its own copy only.
 
 Functions travel in these pipes only from a program to the processes that it starts itself.
 """

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.documents import ROOT, snippets_of
+from tests.support.documents import CART, ROOT, snippets_of
 
 PAGE = ROOT / "docs/examples.md"
 PROGRAMS = ["own_strategy.py", "team_of_agents.py", "two_processes.py"]
-CART = "TAX = 0.19\n\n\ndef price(items):\n    total = sum(items) * (1 + TAX)\n    return round(total)\n"
-"""The repository of the team: the page shows it in the diff."""
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -9,13 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.documents import CART
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(
     path.stem if path.suffix else path.name
     for path in (ROOT / "examples").iterdir()
     if (path / "__main__.py").exists() or (path.suffix == ".py" and path.stem != "__init__")
 )
-ARGUMENTS = {"demo": ("--processes", "2", "--threads", "2"), "three_agents": ("shop",)}
+ARGUMENTS = {
+    "demo": ("--processes", "2", "--threads", "2"),
+    "team_of_agents": ("team",),
+    "three_agents": ("shop",),
+}
 """The arguments that make an example small, or that it needs; others have none."""
 
 SHOP = {
@@ -46,6 +52,8 @@ def run(*arguments: str, directory: Path) -> str:
 def test_examples(name: str, tmp_path: Path) -> None:
     """Each runs as a module, from any directory, and ends well."""
     write_shop(tmp_path / "shop")
+    (tmp_path / "team").mkdir()
+    (tmp_path / "team" / "cart.py").write_text(CART)
     run("-m", f"examples.{name}", *ARGUMENTS.get(name, ()), directory=tmp_path)
 
 

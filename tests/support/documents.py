@@ -11,6 +11,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LANGUAGES = {"", "json", "mermaid", "python", "sh", "text", "toml"}
+CART = "TAX = 0.19\n\n\ndef price(items):\n    total = sum(items) * (1 + TAX)\n    return round(total)\n"
+"""The file that the team of agents repairs: `docs/examples.md` shows it in the diff."""
 _PART = re.compile(
     r"^##+ (?P<heading>[^\n]+)$|^(?P<fence>`{3,})(?P<language>[^\n]*)\n(?P<code>.*?)^(?P=fence)$",
     re.MULTILINE | re.DOTALL,

@@ -24,4 +24,7 @@ Invariants:
   compared when it is opened. Reading takes no lock.
 - A body is read from its file, and its digest compared. The cache has no copy of the files.
 - An index that followed any changes answers as one that was built anew.
+- Making Python objects takes longer than reading the file. So postings, columns and sets of fragments stay arrays, ids
+  are tabulated when one is asked for, and a command imports no code of managers, workers and terminals that it does not
+  use.
 """

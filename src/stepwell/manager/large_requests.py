@@ -11,9 +11,9 @@ leave at once, and large requests progress under any load.
 A transaction is atomic: it waits in the same queue, and is then executed in one step.
 
 A batch stays one step for resending. The results of a slice are committed together with its changes, as a part of the
-reply. When the connection ends before the batch is complete, the rest is not executed. The client that sends the
-request again, to this manager or to the next one, continues behind the commands that were executed, and gets all
-results. The parts are deleted when the whole reply is remembered.
+reply. When the connection ends before the batch is complete, the rest is not executed, so that a client that is gone
+costs nothing. The client that sends the request again, to this manager or to the next one, continues behind the
+commands that were executed, and gets all results. The parts are deleted when the whole reply is remembered.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 A commit that wrote each row into its table would change a page or more of each of them, and flush these pages. So a
 turn appends one record here, in the same database, and the tables follow in slices: when the manager is idle, after
 some seconds, when the log exceeds its bound, and at the end. Bodies are not in the log, because their bytes would be
-written twice: a turn writes them to their own table, in the same transaction.
+written twice: a turn writes them to their own table, in the same transaction. A fragment can also become cold only when
+its body is in the table, because clients read it there.
 
     redo_log    number (of the commit), revision, record, checksum
 

@@ -4,7 +4,9 @@ Waking a sleeping process costs about as much as serving a request. A process th
 when the answer comes. But if the answer takes longer, spinning only keeps a core from the process that prepares it.
 Therefore each miss doubles the number of following waits that do not spin, up to a bound, and a hit ends the pause.
 
-Each round yields the core. If no other core is free, the process that is waited for runs at once.
+Each round yields the core. If no other core is free, the process that is waited for runs at once. With a busy process
+beside it, a yield can cost a time slice. Never to poll, and to pause after a lost slice, were measured beside this
+policy. None is better in all cases (`docs/measurements.md`), so this one stays, which is the simplest.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 The manager appends every change of a project to its catalogue, in shared memory. To open a view a client asks once for
 the ends of the catalogues at one revision, then replays the catalogues up to there by itself. A later view of the same
 project replays only what was appended since.
+
+A view holds handles and no mappings, so that it pins no memory. Therefore a body of a view may be gone (`BodyGone`),
+while a fragment that `get` returned stays readable.
 """
 
 from __future__ import annotations

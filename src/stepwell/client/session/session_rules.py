@@ -12,6 +12,9 @@ What a welcome means (`SessionRules.welcomed`):
 | a revision before one seen | the manager has lost writes that this session has seen  | the session is over, for good |
 | another generation         | the manager has forgotten the session, with its leases  | adopt it, without leases      |
 | none of these              | the same session                                        | adopt it                      |
+
+The second case is decided by the client alone, and the manager gets a `Goodbye` only: otherwise one client's claim
+could end the service for all others.
 """
 
 from __future__ import annotations

@@ -161,7 +161,11 @@ class Supervisor:
         self._on_change(self.status)
 
     def _log_problems(self, worker: StrategyWorkerProcess) -> None:
-        """Log the installed strategies that a worker could not load: each once, because all workers have the same."""
+        """Log the installed strategies that a worker could not load: each once, because all workers have the same.
+
+        It is no Python warning: a program that turns warnings into errors must not fail for a package that it does not
+        use.
+        """
         for problem in worker.problems:
             if problem.key not in self._logged_problems:
                 self._logged_problems.add(problem.key)
