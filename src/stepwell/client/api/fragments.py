@@ -86,7 +86,7 @@ class HeldFragment(Struct, frozen=True, dict=True):
         return MappingProxyType(self.row.metadata)
 
     @property
-    def keep(self) -> bool:
+    def is_kept(self) -> bool:
         """True if reads do not promote the fragment, and no tier counts, demotes or deletes it."""
         return self.row.keep
 

@@ -36,7 +36,7 @@ from stepwell.domain.tiers.model import Depth, Tier, TierBudget, Work
 
 
 class StoreOptions(Struct, frozen=True, array_like=True, gc=False):
-    """What most stores do not ask for.
+    """The options of a store that most stores do without.
 
     `keep`, `expires_at_ms` and `expires_after_ms` become fields of the row. With `unique` nothing is stored if another
     fragment of the project has an equal body: the reply names that fragment.
