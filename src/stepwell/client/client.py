@@ -43,8 +43,8 @@ from stepwell.transport.address import default_address
 class Client:
     """One session with a manager. Make it with `stepwell.connect` or `Runtime.client`, and close it, or use `with`.
 
-    Services: `tiers` (fragments), `plans`, `pools` (of tokens), `receipts` and `strategies`. `execution` makes a context
-    for one plan.
+    Services: `tiers` (fragments), `plans`, `pools` (of tokens), `receipts` and `strategies`. `execution` makes a
+    context for one plan.
 
     Threads and processes: any number of threads may use one client at the same time; each request in progress has a
     connection of its own. A forked child may use it, too, and begins a session of its own. Pickled to another process,
