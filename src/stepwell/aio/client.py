@@ -173,7 +173,8 @@ class Client:
         try:
             await self._watches.close()
             if await self._channel.close():
-                self.blocking_client.session.leases.clear()  # or the blocking client would give them up again
+                # Or the blocking client would give them up again.
+                self.blocking_client.session.channel.rules.forget_leases()
         finally:
             await self.threads.close(self.blocking_client.close)
 

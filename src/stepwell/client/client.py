@@ -256,7 +256,8 @@ class Client:
         """End the session: release its leases, close connections and watches, and fail futures that still wait."""
         self._watches.close()
         self.strategies.close()
-        self._channel.close(holds_leases=bool(self._session.leases))
+        rules = self._channel.rules
+        self._channel.close(holds_leases=bool(rules.leases or rules.token_leases))
         self._session.bodies.close()
 
     def __enter__(self) -> Self:

@@ -76,7 +76,7 @@ class PoolCalls(Service):
 
         The lease ends with `give_back`, or with this session: what it has not reported as used is free again then.
         """
-        return Call(LeaseTokens(name, self.session.new_id(), tokens), _lease_of)
+        return Call(LeaseTokens(name, self.session.new_id(), tokens), self._leased)
 
     @method
     def use(self, name: str, lease: TokenLease | str, tokens: int) -> Call[TokenLease]:
@@ -86,7 +86,14 @@ class PoolCalls(Service):
     @method
     def give_back(self, name: str, lease: TokenLease | str, *, used: int | None = None) -> Call[TokenPool]:
         """End a lease. `used` is the number of tokens that were used in all; without it, those that were reported."""
-        return Call(ReturnTokens(name, _id_of(lease), used), _pool_of)
+        lease_id = _id_of(lease)
+        self.session.channel.rules.token_leases.discard(lease_id)
+        return Call(ReturnTokens(name, lease_id, used), _pool_of)
+
+    def _leased(self, answered: Answered[TokensLeased]) -> TokenLease:
+        """Remember the lease, so that closing the session ends it at once, and return it."""
+        self.session.channel.rules.token_leases.add(answered.reply.lease.lease_id)
+        return _lease_of(answered)
 
 
 def _pool_of(answered: Answered[PoolFound]) -> TokenPool:
