@@ -24,7 +24,7 @@ def run(
     address: Address = None,
     json: Annotated[bool, json_flag("`pool`, with the fields of `stepwell.types.TokenPool` by name")] = False,
 ) -> int:
-    """What is spent and leased stays so."""
+    """The tokens that are spent or leased stay so."""
     with connect(resolve_address(address)) as client:
         pool = client.pools.resize(name, tokens=tokens)
     if json:
