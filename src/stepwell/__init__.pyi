@@ -2,6 +2,7 @@ from . import aio, events, types
 from .assembly.answer import Answer
 from .assembly.receipt import Receipt
 from .client.api.fragments import StoredFragment
+from .client.api.pools import TokenPoolService
 from .client.api.receipts import ReceiptService
 from .client.api.strategies import StrategyService
 from .client.api.subplans import subplan
@@ -58,6 +59,7 @@ from .errors import (
     PartlyRefused,
     PlanError,
     PlanNotReady,
+    PoolEmpty,
     ProtocolError,
     Refused,
     ResourceExhausted,
@@ -135,6 +137,7 @@ __all__ = [
     "PlanLifecycleService",
     "PlanNotReady",
     "PlanState",
+    "PoolEmpty",
     "ProjectLink",
     "ProtocolError",
     "Receipt",
@@ -161,6 +164,7 @@ __all__ = [
     "Tier",
     "TierBudget",
     "TierFull",
+    "TokenPoolService",
     "ToolMissing",
     "TransactionAborted",
     "TreeConflict",

@@ -25,6 +25,8 @@ from stepwell.domain.events import (
     PlanForgotten,
     PlanMoved,
     PlanRolledBack,
+    PoolChanged,
+    PoolDeleted,
     SubplansDeclared,
     SubplansMerged,
 )
@@ -50,6 +52,8 @@ __all__ = [
     "PlanForgotten",
     "PlanMoved",
     "PlanRolledBack",
+    "PoolChanged",
+    "PoolDeleted",
     "SubplansDeclared",
     "SubplansMerged",
 ]

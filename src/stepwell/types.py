@@ -17,6 +17,7 @@ from stepwell.domain.changesets.model import Changeset, Content, EntryRow
 from stepwell.domain.changesets.net_changes import NetChange
 from stepwell.domain.plans.conflicts import Merge, MergeConflict
 from stepwell.domain.plans.model import Action, Applied, Constrained, Decision, Lease, RolledBack
+from stepwell.domain.pools.model import TokenLease, TokenPool
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.replies import (
     ActionPage,
@@ -27,6 +28,7 @@ from stepwell.domain.replies import (
     FragmentsMoved,
     Note,
     PlanPage,
+    PoolPage,
     ReadyStarted,
     ReceiptPage,
     StrategiesFound,
@@ -34,7 +36,7 @@ from stepwell.domain.replies import (
     TierUsage,
 )
 from stepwell.domain.tasks.model import StrategyOffer, StrategyProblem
-from stepwell.domain.tiers.model import FragmentRow
+from stepwell.domain.tiers.model import FragmentRow, Work, Writer
 from stepwell.ingest.report import IngestReport
 from stepwell.protocol.messages import Status
 from stepwell.protocol.usage import IndexUsage, MemoryUsage
@@ -72,6 +74,7 @@ __all__ = [
     "Pending",
     "PlanChanges",
     "PlanPage",
+    "PoolPage",
     "ReadyStarted",
     "ReceiptPage",
     "ReceiptRow",
@@ -84,7 +87,11 @@ __all__ = [
     "StrategyResult",
     "TierMetrics",
     "TierUsage",
+    "TokenLease",
+    "TokenPool",
     "Transaction",
     "ViewedFragment",
+    "Work",
     "WorkDone",
+    "Writer",
 ]

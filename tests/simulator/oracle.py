@@ -17,7 +17,9 @@ from stepwell.domain import events, invariants
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.model import Tier
 from stepwell.errors import HistoryLost, ManagerFault, OutcomeUnknown, ProtocolError, SessionExpired, StepwellError
+from tests.simulator.pool_judge import PoolJudge
 from tests.simulator.settings import GRACE_SECONDS, FaultKind
+from tests.simulator.violation import Violation
 
 if TYPE_CHECKING:
     from stepwell.aio.client import Client
@@ -34,10 +36,6 @@ OVERDUE_SECONDS_MAX = 2.0
 """The time after which an expired lease, or one of a dead process, must have been taken back."""
 INVARIANT_TURNS = 1_000
 """After so many turns all invariants are checked; after every turn only those that cost nothing."""
-
-
-class Violation(AssertionError):
-    """A promise was not kept."""
 
 
 class Write(msgspec.Struct):
@@ -75,6 +73,7 @@ class Oracle:
         self._watched: list[list[events.AnyEvent]] = []
         self._ended_tasks: set[str] = set()
         self.holders: dict[str, str] = {}  # by task: the worker that has it, or had it last
+        self.pools = PoolJudge()
         self._overdue: dict[tuple[str, object], float] = {}  # leases that are to be taken back: since when
 
     # Reports of clients.
@@ -228,6 +227,8 @@ class Oracle:
         if self._overdue or state.plans.by_session:
             self._check_leases()
         assert manager.loop is not None
+        if state.pools.rows:
+            self.pools.check(state, manager.loop._sessions._by_id)
         if manager.loop._evicted and FaultKind.FREEZE_PIPE not in self._machine.faults.happened:
             raise Violation("the manager has evicted a client that reads and sends")
         if manager.turns % INVARIANT_TURNS == 0:
@@ -293,6 +294,7 @@ class Oracle:
         self._check_state()
         self._check_counters()
         self._check_watches()
+        self.pools.finish(self._state)
         await self._check_bodies(client)
         await self._check_changes(client)
         for event in committed:

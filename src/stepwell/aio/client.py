@@ -13,7 +13,13 @@ from typing import Self
 from stepwell.aio.batch import Batch, Transaction
 from stepwell.aio.caller import AsyncCaller
 from stepwell.aio.channel import Channel
-from stepwell.aio.services import ContextTierService, PlanExecutionContext, PlanLifecycleService, ReceiptService
+from stepwell.aio.services import (
+    ContextTierService,
+    PlanExecutionContext,
+    PlanLifecycleService,
+    ReceiptService,
+    TokenPoolService,
+)
 from stepwell.aio.strategies import StrategyService
 from stepwell.aio.threads import Threads, run_in_thread
 from stepwell.aio.watch import Watch, Watches
@@ -48,6 +54,7 @@ class Client:
         self.tiers = ContextTierService(blocking_client.session, self._caller)
         self.plans = PlanLifecycleService(blocking_client.session, self._caller)
         self.receipts = ReceiptService(blocking_client.session, self._caller)
+        self.pools = TokenPoolService(blocking_client.session, self._caller)
         self.strategies = StrategyService(self._caller, blocking_client.strategies)
 
     @property
@@ -166,7 +173,8 @@ class Client:
         try:
             await self._watches.close()
             if await self._channel.close():
-                self.blocking_client.session.leases.clear()  # or the blocking client would give them up again
+                # Or the blocking client would give them up again.
+                self.blocking_client.session.channel.rules.forget_leases()
         finally:
             await self.threads.close(self.blocking_client.close)
 

@@ -7,7 +7,8 @@ the blocking service in a thread.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from stepwell.client import execution, plan_lifecycle
 from stepwell.client.api.changesets import ChangesetCalls, ChangeSummary, summary_of
 from stepwell.client.api.fragments import StoredFragment
 from stepwell.client.api.plans import PlanCalls
+from stepwell.client.api.pools import PoolCalls
 from stepwell.client.api.receipts import ReceiptCalls
 from stepwell.client.api.service import AsyncService
 from stepwell.client.api.tiers import BulkRead, TierCalls, all_placed, in_frames
@@ -26,6 +28,7 @@ from stepwell.client.session.calls import Call
 from stepwell.client.session.session import Session
 from stepwell.client.workflows.capture import Captured
 from stepwell.domain.changesets.model import EntryRow
+from stepwell.domain.pools.model import TokenLease
 from stepwell.domain.replies import FragmentPlaced
 from stepwell.domain.tiers.model import Fragment, FragmentRow, Tier
 from stepwell.errors import StepwellError
@@ -106,6 +109,40 @@ class PlanLifecycleService(PlanCalls, AsyncService):
 
 class ReceiptService(ReceiptCalls, AsyncService):
     """Receipts. Each method is awaited and returns what that of `stepwell.ReceiptService` does."""
+
+
+class TokenPoolService(PoolCalls, AsyncService):
+    """Token pools. Each method is awaited and returns what that of `stepwell.TokenPoolService` does."""
+
+    @asynccontextmanager
+    async def leased(self, name: str, tokens: int) -> AsyncGenerator[AsyncLeasedTokens]:
+        """Hold tokens of a pool for an `async with` block; raise `PoolEmpty` if it has not so many.
+
+        The block reports what it uses by `await held.use(n)`; the rest is returned at its end.
+        """
+        held = AsyncLeasedTokens(self, name, await self.lease(name, tokens))
+        try:
+            yield held
+        finally:
+            await self.give_back(name, held.lease)
+
+
+class AsyncLeasedTokens:
+    """Tokens that a block holds. `TokenPoolService.leased` makes it."""
+
+    def __init__(self, service: TokenPoolService, name: str, lease: TokenLease) -> None:
+        self._service = service
+        self._name = name
+        self.lease = lease
+
+    @property
+    def left(self) -> int:
+        """The tokens that were leased and not reported as used, as this task knows it."""
+        return self.lease.left
+
+    async def use(self, tokens: int) -> None:
+        """Report tokens as used."""
+        self.lease = await self._service.use(self._name, self.lease, tokens)
 
 
 class PlanExecutionContext(ChangesetCalls, AsyncService):

@@ -35,10 +35,13 @@ from stepwell.domain.events import (
     PlanForgotten,
     PlanMoved,
     PlanRolledBack,
+    PoolChanged,
+    PoolDeleted,
     SubplansDeclared,
     SubplansMerged,
 )
 from stepwell.domain.plans.model import Action, ActionState, Decision, Plan
+from stepwell.domain.pools.model import TokenPool
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.replies import Row
 from stepwell.domain.tiers.model import FragmentRow, Tier, TierBudget
@@ -278,6 +281,16 @@ def _receipt(_change: RowChanged[ReceiptRow], _moment: _Occasion) -> AnyEvent | 
     return None
 
 
+def _pool(change: RowChanged[TokenPool], occasion: _Occasion) -> AnyEvent | None:
+    """Return the event of a token pool: deleted or changed."""
+    before, after = change.before, change.after
+    if after is None:
+        assert before is not None
+        return PoolDeleted(occasion.revision, occasion.at_ms, before.name)
+    counts = (after.tokens, after.spent, after.leased, len(after.leases))
+    return PoolChanged(occasion.revision, occasion.at_ms, after.name, *counts, after.is_low)
+
+
 RowT = TypeVar("RowT", bound=Row)
 _Builder = Callable[[RowChanged[Row], _Occasion], AnyEvent | None]
 
@@ -298,4 +311,5 @@ BUILDERS: Final[dict[type, _Builder]] = {
     EntryRow: _builder(_entry),
     ContextRow: _builder(_context),
     ReceiptRow: _builder(_receipt),
+    TokenPool: _builder(_pool),
 }

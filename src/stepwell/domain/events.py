@@ -235,6 +235,23 @@ class ChangeRecorded(AboutPlan, frozen=True):
     after_mode: int | None = None
 
 
+class PoolChanged(Event, frozen=True):
+    """A token pool was created or resized, or tokens of it were leased, used or returned."""
+
+    name: str
+    tokens: int
+    spent: int
+    leased: int
+    leases: int
+    is_low: bool
+
+
+class PoolDeleted(Event, frozen=True):
+    """A token pool was deleted."""
+
+    name: str
+
+
 AnyEvent = (
     FragmentStored
     | FragmentPromoted
@@ -257,5 +274,7 @@ AnyEvent = (
     | ChangesetStarted
     | ChangesetEnded
     | ChangeRecorded
+    | PoolChanged
+    | PoolDeleted
 )
 """The closed union of events. The codec, the store and the public API use it."""

@@ -245,6 +245,22 @@ def actions_are_filed_under_their_names(state: State) -> Iterator[str]:
 
 
 @invariant
+def pools_agree_with_their_leases(state: State) -> Iterator[str]:
+    """The index of sessions with tokens has each lease of each pool, and no lease is granted beyond its pool.
+
+    A lease that is missing there would outlive its session, and hold its tokens for ever.
+    """
+    actual = defaultdict[str, Counter[str]](Counter)
+    for pool in state.pools:
+        for lease in pool.leases:
+            actual[lease.session_id][pool.name] += 1
+        if pool.spent_parts < 0 or len({lease.lease_id for lease in pool.leases}) < len(pool.leases):
+            yield f"pool {pool.name} has impossible counters"
+    if actual != state.pools.by_session:
+        yield "tokens by session differ"
+
+
+@invariant
 def plans_are_where_plans_can_be(state: State) -> Iterator[str]:
     """Every plan is in a phase and state that the lifecycle has, with counters within their bounds."""
     for plan in state.plans:

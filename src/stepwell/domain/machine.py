@@ -32,6 +32,7 @@ from stepwell.domain.commands import Command, Ephemeral, EphemeralInternal, Writ
 from stepwell.domain.plans import actions, decisions, merge, retention, subplans
 from stepwell.domain.plans import apply as plan_apply
 from stepwell.domain.plans import rules as plan_rules
+from stepwell.domain.pools import rules as pool_rules
 from stepwell.domain.receipts import rules as receipt_rules
 from stepwell.domain.replies import AnyReply, FragmentFound, Reply
 from stepwell.domain.state import State
@@ -53,6 +54,7 @@ RULES = (
     decisions,
     merge,
     plan_rules,
+    pool_rules,
     receipt_rules,
     retention,
     subplans,

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.plans.model import Action, ActionState, Decision, Phase, Plan, PlanState
+from stepwell.domain.pools.model import TokenLease, TokenPool
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.tasks.model import StrategyOffer, StrategyProblem, Task, TaskState, Worker
 from stepwell.domain.tiers.model import FragmentRow, Tier, TierBudget
@@ -366,6 +367,27 @@ class StrategiesFound(Reply, frozen=True):
         return tuple(found[key] for key in sorted(found))
 
 
+class PoolFound(Reply, frozen=True):
+    """A token pool as it is after the command."""
+
+    pool: TokenPool
+
+
+class PoolPage(Page[TokenPool], frozen=True):
+    """Token pools in order of name."""
+
+    pools: tuple[TokenPool, ...]
+    cursor: str | None
+
+
+class TokensLeased(Reply, frozen=True):
+    """A lease of tokens, and its pool. `became_low` says that this command has crossed the pool's soft limit."""
+
+    lease: TokenLease
+    pool: TokenPool
+    became_low: bool
+
+
 class TasksLeased(Reply, frozen=True):
     """Tasks that were leased to workers, or whose deadline ended. `more` says that another call would find more."""
 
@@ -380,7 +402,9 @@ class TasksForgotten(Reply, frozen=True):
     more: bool = False
 
 
-KeptRow = FragmentRow | TierBudget | Action | Plan | Decision | Changeset | ContextRow | EntryRow | ReceiptRow
+KeptRow = (
+    FragmentRow | TierBudget | Action | Plan | Decision | Changeset | ContextRow | EntryRow | ReceiptRow | TokenPool
+)
 """The rows that survive the manager: revisions count their changes, the store keeps them, events tell of them."""
 
 Row = KeptRow | Task | Worker
@@ -411,6 +435,9 @@ AnyReply = (
     | ReceiptStored
     | ReceiptFound
     | ReceiptPage
+    | PoolFound
+    | PoolPage
+    | TokensLeased
     | SessionEnded
     | LeasesKept
     | PlansForgotten

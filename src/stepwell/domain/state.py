@@ -16,6 +16,8 @@ from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.changesets.table import EntryTable
 from stepwell.domain.plans.model import Action, Decision, Plan
 from stepwell.domain.plans.table import PlanTable
+from stepwell.domain.pools.model import TokenPool
+from stepwell.domain.pools.table import PoolTable
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.receipts.table import ReceiptTable
 from stepwell.domain.tables import Cell, SortedTable, Table
@@ -63,6 +65,7 @@ class State:
         self.changesets: Table[Changeset] = Table()
         self.entries = EntryTable()
         self.receipts = ReceiptTable()
+        self.pools = PoolTable()
         # From here on, nothing survives the manager.
         self.tasks = TaskTable()
         self.workers = WorkerTable()
@@ -76,6 +79,7 @@ class State:
             Changeset: self.changesets,
             EntryRow: self.entries,
             ReceiptRow: self.receipts,
+            TokenPool: self.pools,
             Task: self.tasks,
             Worker: self.workers,
         }
@@ -98,6 +102,7 @@ class State:
             + len(self.contexts)
             + len(self.changesets)
             + len(self.receipts)
+            + len(self.pools)
         )
 
     def restore(

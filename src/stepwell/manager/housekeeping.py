@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from stepwell import limits
 from stepwell.domain.commands import Command
 from stepwell.domain.plans.commands import EndSession, ExpireLeases, ForgetPlans, KeepLeases
+from stepwell.domain.pools.commands import EndTokenLeases
 from stepwell.domain.replies import (
     FragmentsMoved,
     PlansForgotten,
@@ -67,6 +68,9 @@ class Housekeeping:
         self.owner.enforce_budget(budget, Origin(MANAGER, now_ms))
         grace_ms = int(limits.SESSION_GRACE_SECONDS * 1000)
         self._execute(KeepLeases(held_at_ms=stored.clock_ms, until_ms=now_ms + grace_ms))
+        # A copy of a data directory has no sessions, and so has tokens that no client can return.
+        for session_id in {*self.owner.sessions_with_tokens} - {session.session_id for session in stored.sessions}:
+            self._execute(EndTokenLeases(session_id))
 
     def run(self, sessions: SessionTable, now_s: float) -> None:
         """Do the periodic work that concerns no connection, and set the time of the next pass."""
@@ -83,7 +87,9 @@ class Housekeeping:
             self.sweep_due_at_s = now_s + limits.SWEEP_SECONDS
 
     def end_session(self, session_id: str) -> SessionEnded:
-        """Release the leases of a session that is gone. The reply names their plans."""
+        """Release the leases of a session that is gone, on plans and of tokens. The reply names the plans."""
+        if session_id in self.owner.sessions_with_tokens:
+            self._execute(EndTokenLeases(session_id))
         ended = self._execute(EndSession(session_id)).reply
         assert isinstance(ended, SessionEnded)
         return ended

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from itertools import chain
 from typing import Final
 
@@ -372,6 +372,11 @@ class StateOwner:
         """The time at which the first lease expires, or None if there is no lease."""
         self._require_owner()
         return self._state.plans.next_expiry_ms
+
+    @property
+    def sessions_with_tokens(self) -> Collection[str]:
+        """The ids of the sessions that hold tokens of pools."""
+        return self._state.pools.by_session.keys()
 
     @property
     def next_fragment_expiry_ms(self) -> int | None:

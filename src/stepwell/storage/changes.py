@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.events import AnyEvent
 from stepwell.domain.plans.model import Action, Decision, Plan
+from stepwell.domain.pools.model import TokenPool
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.replies import Row
 from stepwell.domain.tiers.model import TierBudget
@@ -27,6 +28,7 @@ _TABLES: Final[dict[type, object]] = {
     Changeset: rows.CHANGESETS,
     EntryRow: rows.ENTRIES,
     ReceiptRow: rows.RECEIPTS,
+    TokenPool: rows.POOLS,
 }
 _json = msgspec.json.Encoder(order="deterministic")
 

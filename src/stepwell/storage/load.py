@@ -75,6 +75,7 @@ TABLES: Final = (
     "changesets",
     "entries",
     "receipts",
+    "pools",
     "sessions",
     "replies",
     "reply_parts",
@@ -258,6 +259,7 @@ class _TableReader:
         found += self.select(rows.CHANGESETS, rows.CHANGESETS.row)
         found += self.select(rows.ENTRIES, rows.ENTRIES.row)
         found += self.select(rows.RECEIPTS, rows.RECEIPTS.row)
+        found += self.select(rows.POOLS, rows.POOLS.row)
         return found, leases
 
     def fragments(self) -> list[FragmentEntry]:

@@ -46,6 +46,7 @@ LOGGED: Final[tuple[CheckedTable, ...]] = (
     rows.CHANGESETS,
     rows.ENTRIES,
     rows.RECEIPTS,
+    rows.POOLS,
     rows.SESSIONS,
     rows.REPLIES,
     rows.REPLY_PARTS,

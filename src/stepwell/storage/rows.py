@@ -24,6 +24,7 @@ from msgspec.structs import astuple
 from stepwell import limits
 from stepwell.domain.changesets.model import Changeset, Content, ContextRow, EntryRow
 from stepwell.domain.plans.model import Action, Decision, Lease, Plan
+from stepwell.domain.pools.model import TokenPool
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.tiers.model import NO_METADATA, FragmentRow, TierBudget, Writer
 from stepwell.domain.tiers.tier_index import FragmentEntry
@@ -106,6 +107,7 @@ DECISIONS: Final = RowTable("decisions", Decision, ("decision_id",))
 CONTEXTS: Final = RowTable("contexts", ContextRow, ("context_id",))
 CHANGESETS: Final = RowTable("changesets", Changeset, ("changeset_id",))
 RECEIPTS: Final = RowTable("receipts", ReceiptRow, ("receipt_id",))
+POOLS: Final = RowTable("pools", TokenPool, ("name",))
 
 
 class _Entries(CheckedTable):
@@ -382,6 +384,7 @@ TABLES: Final[tuple[CheckedTable, ...]] = (
     CHANGESETS,
     ENTRIES,
     RECEIPTS,
+    POOLS,
     SESSIONS,
     REPLIES,
     REPLY_PARTS,
@@ -391,7 +394,7 @@ TABLES: Final[tuple[CheckedTable, ...]] = (
 """All tables with checksums. The parts of bodies have none, because the digest of the body covers them."""
 
 
-COUNTED: Final = (FRAGMENTS, ACTIONS, PLANS, DECISIONS, CONTEXTS, CHANGESETS, RECEIPTS)
+COUNTED: Final = (FRAGMENTS, ACTIONS, PLANS, DECISIONS, CONTEXTS, CHANGESETS, RECEIPTS, POOLS)
 """The tables whose rows are counted. Entries and bodies are missed by rows that refer to them or by their numbers."""
 
 

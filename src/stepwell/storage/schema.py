@@ -11,6 +11,7 @@ run inside the transaction of the manager's start, so that a failed start leaves
     body_parts  parts of large bodies
     actions, plans, leases, decisions, contexts, changesets, entries, receipts
                 rows of the domain, nested fields as JSON
+    pools       pools of tokens, with their leases as JSON
     sessions    clients that may come back, with the replies that they may ask for again in `replies`
     reply_parts results of batches that were not complete when they were committed
     events      the latest events as JSON, for watchers that come late
@@ -268,7 +269,12 @@ UPDATE fragments SET checksum = row_checksum(project, fragment_id, source, kind,
     access_count, accesses_since_move);
 ALTER TABLE sessions ADD COLUMN label TEXT NOT NULL DEFAULT '';
 UPDATE sessions SET checksum = row_checksum(session_id, projects, pid, process, answered, generation, label)
-    WHERE checksum = row_checksum(session_id, projects, pid, process, answered, generation)
+    WHERE checksum = row_checksum(session_id, projects, pid, process, answered, generation);
+CREATE TABLE pools (
+    name TEXT PRIMARY KEY, tokens INTEGER NOT NULL, period_ms INTEGER, soft_percent INTEGER NOT NULL,
+    spent_parts INTEGER NOT NULL, at_ms INTEGER NOT NULL, leases TEXT NOT NULL, created_at_ms INTEGER NOT NULL,
+    revision INTEGER NOT NULL, checksum INTEGER NOT NULL
+) WITHOUT ROWID
 """
 
 MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH)

@@ -122,9 +122,9 @@ class LocalRuntime:
         """The address of the manager for `stepwell.connect`, also in other processes of the same user."""
         return self._settings.address
 
-    def client(self, projects: Iterable[str] | None = None) -> Client:
+    def client(self, projects: Iterable[str] | None = None, *, label: str = "") -> Client:
         """Return a new client. It is closed with this runtime, if not before."""
-        client = connect(self.address, projects)
+        client = connect(self.address, projects, label=label)
         client.belongs_to(self, self._is_durable)
         self._clients.append(client)
         return client

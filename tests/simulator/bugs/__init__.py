@@ -11,6 +11,7 @@ from tests.simulator.bugs import (  # noqa: F401 - importing a module enters its
     index,
     loop,
     memory,
+    pools,
     replies,
     storage,
     tasks,

@@ -75,7 +75,7 @@ def image(state: State) -> dict[str, object]:
         "orders": {(scope, tier): _both_ways(state, tier, scope) for scope in scopes for tier in Tier},
         "usage": {(scope, tier): table.usage(tier, scope and (scope,)) for scope in scopes for tier in Tier},
         "created": {each: [e.row.key for e in table.created_after(each, 0)] for each in table.projects_after("")},
-        "pages": [[*table.order] for table in (state.actions, state.plans, state.receipts, state.tasks)],
+        "pages": [[*table.order] for table in (state.actions, state.plans, state.pools, state.receipts, state.tasks)],
         "actions": dict(state.actions.rows),
         "plans": dict(state.plans.rows),
         "leases": (
@@ -89,6 +89,7 @@ def image(state: State) -> dict[str, object]:
         "entries": {key: list(rows) for key, rows in state.entries.by_changeset.items()},
         "entries by plan": dict(state.entries.by_plan),
         "receipts": (dict(state.receipts.rows), dict(state.receipts.by_serial), state.receipts.bytes),
+        "pools": (dict(state.pools.rows), {key: dict(names) for key, names in state.pools.by_session.items()}),
         "tasks": (dict(state.tasks.rows), state.tasks.next_serial),
         "workers": (dict(state.workers.rows), dict(state.workers.offered)),
     }

@@ -53,3 +53,18 @@ def test_children(address: str, project: str) -> None:
         await plans.complete_execute(plan_id)
 
     with_client(main, address, project)
+
+
+def test_pools(address: str, project: str) -> None:
+    """The same, of a task."""
+
+    async def main(client: aio.Client) -> None:
+        name = f"aio-{client.session_id}"
+        await client.pools.create(name, tokens=100, soft_percent=100)
+        async with client.pools.leased(name, 60) as held:
+            await held.use(20)
+            assert held.left == 40
+        assert (await client.pools.get(name)).free == 80
+        assert name in [each.name for each in await client.pools.list()]
+
+    with_client(main, address, project)

@@ -22,6 +22,7 @@ from stepwell.domain.plans.commands import (
 )
 from stepwell.domain.plans.model import Action, Applied, Child, Constrained, Decision, Lease, Phase, Plan, PlanState
 from stepwell.domain.plans.validations import Validation, ValidationResult
+from stepwell.domain.pools.model import TokenLease, TokenPool
 from stepwell.domain.receipts.commands import StoreReceipt
 from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import BodyCount, digest_of
@@ -409,6 +410,18 @@ def lose_from_order(state: State) -> None:
     del state.receipts.by_serial[1]
 
 
+def lose_tokens_of_a_session(state: State) -> None:
+    change_pool()(state)
+    state.pools.by_session.clear()
+
+
+def change_pool(**fields: object) -> Damage:
+    """A pool of which a session holds tokens, with other fields."""
+    lease = TokenLease("lease", "alice", "", 5, 0, 1)
+    pool = TokenPool("team", 10, None, 80, 0, 1, (lease,), 1, 1)
+    return lambda state: state.pools.swap(None, replace(pool, **fields))
+
+
 DAMAGES: dict[str, list[Damage]] = {
     "pages_have_every_row": [lose_order_of_actions],
     "each_fragment_is_in_exactly_one_tier": [file_twice, lose_from_ring, change_tier_of_row],
@@ -434,6 +447,7 @@ DAMAGES: dict[str, list[Damage]] = {
         pack_unnoticed,
         change_receipt(digest=digest_of(b"other")),
     ],
+    "pools_agree_with_their_leases": [lose_tokens_of_a_session, change_pool(spent_parts=-1)],
     "actions_are_filed_under_their_names": [file_action_elsewhere, file_action_uncanonically],
     "plans_are_where_plans_can_be": [
         impossible_position,

@@ -37,6 +37,7 @@ from stepwell.domain.plans.model import (
     Subplans,
 )
 from stepwell.domain.plans.validations import Validation, ValidationResult
+from stepwell.domain.pools.model import TokenLease, TokenPool
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.replies import KeptRow
 from stepwell.domain.tiers.body_refs import digest_of
@@ -100,6 +101,7 @@ FULL_PLAN = Plan(
     rolled_back=RolledBack(1, "session", TEXT, 3),
 )  # fmt: skip
 ENTRY = EntryRow("plan", "a", 1, Operation.CREATE, "a.py", None, None, Content(DIGEST, 1, held=True), "tool", 1)
+TOKEN_LEASE = TokenLease("lease", "alice", "planner", 10**12, 7, NOON_MS)
 ADDED = {"checksum"}
 """A column of every table that is no field of its rows."""
 ROWS: list[KeptRow] = [
@@ -122,6 +124,8 @@ ROWS: list[KeptRow] = [
         "plan", "b", 3, Operation.MOVE, "c.py", "b.py", Content(DIGEST, 0, held=True), Content(DIGEST, 5, held=False),
         "t", 3,
     ),
+    TokenPool("team", 1, None, 1, 0, 1, (), 1, 1),
+    TokenPool("team/2", 10**12, 2_678_400_000, 100, 2**60, NOON_MS, (TOKEN_LEASE, TOKEN_LEASE), NOON_MS, 2**40),
     ReceiptRow("receipt", ("p",), "", 0, DIGEST, 1, 2, 3),
     ReceiptRow("receipt-2", ("p", "q/r"), TEXT, 2**40, DIGEST, NOON_MS, 2**40, 2**40),
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from typing import Self, TypeVar
 from stepwell import limits
 from stepwell.client.api.changesets import BufferedChangesets, ChangesetCalls
 from stepwell.client.api.plans import BufferedPlans
+from stepwell.client.api.pools import BufferedPools
 from stepwell.client.api.tiers import BufferedTiers
 from stepwell.client.session.calls import Call, Pending
 from stepwell.client.session.session import Session
@@ -40,6 +41,7 @@ class CommandBuffer:
         self._is_over = False
         self.tiers = BufferedTiers(session, self)
         self.plans = BufferedPlans(session, self)
+        self.pools = BufferedPools(session, self)
 
     def execution(self, context: ChangesetCalls) -> BufferedChangesets:
         """Return an execution context whose calls join this block; it records into the same changesets as `context`."""
