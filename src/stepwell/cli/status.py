@@ -114,7 +114,7 @@ def _manager(address: str, status: Status, pool: StrategiesFound) -> Table:
     table.add_row("revision", f"{status.revision:,}")
     table.add_row("writes survive", _SURVIVED.get(status.durability, status.durability))
     if status.database is not None:
-        table.add_row("kept in", Text(status.database))
+        table.add_row("stored in", Text(status.database))
     table.add_row("up for", str(timedelta(seconds=round(status.uptime_s))))
     table.add_row("requests", f"{status.requests:,}")
     table.add_row("peers", f"{status.peers:,} (sessions: {status.sessions:,}, evicted so far: {status.evicted:,})")
