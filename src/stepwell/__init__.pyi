@@ -2,6 +2,9 @@ from . import aio, events, types
 from .assembly.answer import Answer
 from .assembly.receipt import Receipt
 from .client.api.fragments import StoredFragment
+from .client.api.log_entries import StoredLogEntry
+from .client.api.log_watch import LogWatch
+from .client.api.logs import Log, LogService
 from .client.api.receipts import ReceiptService
 from .client.api.strategies import StrategyService
 from .client.api.subplans import subplan
@@ -14,6 +17,7 @@ from .client.plan_lifecycle import PlanLifecycleService
 from .client.workflows.circuit_breaker import BreakerSettings
 from .client.workflows.strategy_executor import DefaultStrategyExecutor
 from .domain.changesets.model import Change, ChangesetState, Operation
+from .domain.logs.model import LogEntry
 from .domain.plans.conflicts import ConflictState, Resolution
 from .domain.plans.model import (
     ActionState,
@@ -40,6 +44,7 @@ from .errors import (
     CircuitOpen,
     Conflict,
     DeadlineExceeded,
+    EntriesMissed,
     EscapesRoot,
     EventsMissed,
     HistoryLost,
@@ -108,13 +113,18 @@ __all__ = [
     "DeadlineExceeded",
     "DefaultStrategyExecutor",
     "Digest",
+    "EntriesMissed",
     "EscapesRoot",
     "EventsMissed",
     "Fragment",
     "HistoryLost",
     "InvalidArgument",
     "LeaseLost",
+    "Log",
+    "LogEntry",
     "LogLevel",
+    "LogService",
+    "LogWatch",
     "ManagerFault",
     "MemoryExceeded",
     "MergeConflicts",
@@ -153,6 +163,7 @@ __all__ = [
     "StoreDamaged",
     "StoreFailed",
     "StoredFragment",
+    "StoredLogEntry",
     "Strategy",
     "StrategyService",
     "SubplanMode",

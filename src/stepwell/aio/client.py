@@ -12,7 +12,14 @@ from typing import Self
 from stepwell.aio.batch import Batch, Transaction
 from stepwell.aio.caller import AsyncCaller
 from stepwell.aio.channel import Channel
-from stepwell.aio.services import ContextTierService, PlanExecutionContext, PlanLifecycleService, ReceiptService
+from stepwell.aio.services import (
+    ContextTierService,
+    Log,
+    LogService,
+    PlanExecutionContext,
+    PlanLifecycleService,
+    ReceiptService,
+)
 from stepwell.aio.strategies import StrategyService
 from stepwell.aio.threads import Threads, run_in_thread
 from stepwell.aio.watch import Watch, Watches
@@ -47,6 +54,7 @@ class Client:
         self.tiers = ContextTierService(blocking_client.session, self._caller)
         self.plans = PlanLifecycleService(blocking_client.session, self._caller)
         self.receipts = ReceiptService(blocking_client.session, self._caller)
+        self.logs = LogService(blocking_client.session, self._caller)
         self.strategies = StrategyService(self._caller, blocking_client.strategies)
 
     @property
@@ -72,6 +80,11 @@ class Client:
     def execution(self, plan_id: str, *, lease: int | None = None) -> PlanExecutionContext:
         """Return a new context for recording changes; give `lease` if another client started the execution."""
         return PlanExecutionContext(self.blocking_client.session, self._caller, plan_id, lease)
+
+    def log(self, name: str, *, project: str | None = None) -> Log:
+        """Return a log of a project. No request is made."""
+        session = self.blocking_client.session
+        return Log(session, self._caller, self._watches, session.project_or_default(project), name)
 
     def batch(self) -> Batch:
         """Return a block of many commands in one frame, with an outcome each: `async with client.batch() as batch:`."""

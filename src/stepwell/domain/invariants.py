@@ -18,6 +18,7 @@ from stepwell import limits
 from stepwell.domain.bounded_types import canonical
 from stepwell.domain.changesets.model import ChangesetState, derive_operation
 from stepwell.domain.changesets.paths import check_mode
+from stepwell.domain.logs.model import POPPED, LogRow
 from stepwell.domain.plans.lifecycle import POSITIONS, TERMINAL
 from stepwell.domain.plans.model import Phase, PlanState, Position
 from stepwell.domain.plans.validations import not_passed
@@ -171,6 +172,9 @@ def bodies_are_counted_exactly(state: State) -> Iterator[str]:
     for row in (*state.receipts, *state.tasks):
         for body in row.held:
             actual.retain(body, row.tier)
+    for run in state.logs.entries.by_log.values():
+        for appended in run:
+            actual.retain((appended.digest, appended.size), appended.tier)
     for digest, count in state.bodies.counts.items():
         if count.is_tried:  # the only part of a count that no row determines
             actual.note_packed(digest, count.packed)
@@ -428,3 +432,47 @@ def receipts_are_in_order_and_summed(state: State) -> Iterator[str]:
             yield f"{row.receipt_id} is of revision {row.revision}, from the future"
         if list(row.projects) != sorted({*row.projects}):
             yield f"{row.receipt_id} has projects {row.projects}"
+
+
+@invariant
+def logs_are_filed(state: State) -> Iterator[str]:
+    """Each log is in the order of names and is found by its serial, and what is due to be deleted is in order."""
+    logs = state.logs
+    if list(logs.order) != sorted(row.key for row in logs) or dict(logs.by_serial) != {row.serial: row for row in logs}:
+        yield "logs by name or by serial differ"
+    due = {(due_ms, serial) for serial in logs.entries.by_log if (due_ms := logs.due_ms(serial)) is not None}
+    if set(logs.due) != due or len(logs.due) != len(due):
+        yield "logs by what is due differ"
+
+
+@invariant
+def entries_of_logs_are_in_order(state: State) -> Iterator[str]:
+    """The entries of a log are in order of position and of time, and end with the one that its row names as the last.
+
+    A reader finds entries by bisection, and a missing one at the end would be overwritten.
+    """
+    logs = state.logs
+    if len(logs.entries) != sum(len(run) for run in logs.entries.by_log.values()):
+        yield f"{len(logs.entries)} entries counted"
+    for serial, run in logs.entries.by_log.items():
+        for older, newer in pairwise(run):
+            if older.position >= newer.position or older.at_ms > newer.at_ms:
+                yield f"entry {newer.position} of log {serial} is behind {older.position}"
+        if any(row.log != serial for row in run) or run.bytes_from(0) != sum(row.size for row in run):
+            yield f"log {serial} has another's entry, or another sum of bytes"
+        if serial == POPPED:
+            continue
+        log = logs.by_serial.get(serial)
+        if log is not None and run[-1].position > log.last_position:
+            yield f"{log.key} has entry {run[-1].position} behind its last one"
+    for log in logs:
+        yield from _contradictions(log)
+        run = logs.entries.of(log.serial)
+        if log.last_position >= log.first_position and (not run or run[-1].position != log.last_position):
+            yield f"{log.key} has no entry {log.last_position}"
+
+
+def _contradictions(log: LogRow) -> Iterator[str]:
+    """Yield what the positions of a log say against each other."""
+    if not 1 <= log.first_position <= log.next_position or not 0 <= log.last_position < log.next_position:
+        yield f"{log.key} has positions from {log.first_position} to {log.last_position} of {log.next_position}"

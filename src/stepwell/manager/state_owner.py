@@ -23,6 +23,7 @@ from stepwell.domain import invariants, machine
 from stepwell.domain.changesets.model import EntryRow
 from stepwell.domain.commands import Command, Write
 from stepwell.domain.invariants import BUDGET
+from stepwell.domain.logs.model import LogEntryRow
 from stepwell.domain.machine import Outcome
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.replies import FragmentFound, FragmentPlaced, FragmentsMoved, Reply
@@ -103,7 +104,7 @@ class StateBroken(BaseException):
     """
 
 
-_HAVE_BODIES: Final[frozenset[type]] = frozenset({FragmentRow, EntryRow, ReceiptRow, TierBudget})
+_HAVE_BODIES: Final[frozenset[type]] = frozenset({FragmentRow, EntryRow, ReceiptRow, LogEntryRow, TierBudget})
 """The types of rows whose change concerns the body store."""
 _NO_HANDLES: Final[dict[bytes, Handle]] = {}
 # Segment numbers must not repeat within an epoch, because clients know segments by them. Each start of a manager gets a
@@ -255,11 +256,16 @@ class StateOwner:
                 self._make_room(lengths, origin, no_eviction=all(each.no_eviction for each in commands if each.inline))
             outcomes = machine.apply_all(self._state, commands, origin)
             self._propagate(outcomes, origin.now_ms)
-            return [CommandResult(outcome.revision, outcome.reply, _NO_HANDLES) for outcome in outcomes]
+            return [CommandResult(each.revision, each.reply, self._present(each.reply)) for each in outcomes]
         except StepwellError:
             raise
         except Exception as error:
             raise StateBroken(repr(error)) from error
+
+    def _present(self, reply: Reply) -> dict[bytes, Handle]:
+        """Return the handles of the bodies of a reply that are still there, behind the rest of its transaction."""
+        found = self._bodies.handles
+        return {digest: found[digest] for digest in reply.body_digests if digest in found}
 
     def reserve(self, size: int, own: int, origin: Origin, *, no_eviction: bool = False) -> Upload | None:
         """Reserve memory for an upload, or return None while room is being made.
@@ -360,6 +366,11 @@ class StateOwner:
         """The revision of the state, committed or not."""
         self._require_owner()
         return self._state.revision
+
+    @property
+    def has_dead_entries(self) -> bool:
+        """True if a row of a dead entry of a log is to be deleted."""
+        return self._state.logs.has_dead
 
     @property
     def next_expiry_ms(self) -> int | None:
@@ -466,7 +477,7 @@ class StateOwner:
                 self._bodies.recheck(before.digest)
         elif isinstance(before, FragmentRow):
             self._bodies.recheck(before.digest)
-        elif isinstance(row := after or before, (EntryRow, ReceiptRow)):
+        elif isinstance(row := after or before, (EntryRow, ReceiptRow, LogEntryRow)):
             for digest, _ in row.held:
                 if digest not in arrived:
                     self._bodies.recheck(digest)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.events import AnyEvent
+from stepwell.domain.logs.model import LogEntryRow, LogRow
 from stepwell.domain.plans.model import Action, Decision, Plan
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.replies import Row
@@ -27,6 +28,8 @@ _TABLES: Final[dict[type, object]] = {
     Changeset: rows.CHANGESETS,
     EntryRow: rows.ENTRIES,
     ReceiptRow: rows.RECEIPTS,
+    LogRow: rows.LOGS,
+    LogEntryRow: rows.LOG_ENTRIES,
 }
 _json = msgspec.json.Encoder(order="deterministic")
 

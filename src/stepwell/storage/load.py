@@ -75,6 +75,8 @@ TABLES: Final = (
     "changesets",
     "entries",
     "receipts",
+    "logs",
+    "log_entries",
     "sessions",
     "replies",
     "reply_parts",
@@ -258,6 +260,8 @@ class _TableReader:
         found += self.select(rows.CHANGESETS, rows.CHANGESETS.row)
         found += self.select(rows.ENTRIES, rows.ENTRIES.row)
         found += self.select(rows.RECEIPTS, rows.RECEIPTS.row)
+        found += self.select(rows.LOGS, rows.LOGS.row)
+        found += self.select(rows.LOG_ENTRIES, rows.LOG_ENTRIES.row)
         return found, leases
 
     def fragments(self) -> list[FragmentEntry]:

@@ -45,6 +45,8 @@ LOGGED: Final[tuple[CheckedTable, ...]] = (
     rows.CHANGESETS,
     rows.ENTRIES,
     rows.RECEIPTS,
+    rows.LOGS,
+    rows.LOG_ENTRIES,
     rows.SESSIONS,
     rows.REPLIES,
     rows.REPLY_PARTS,
