@@ -453,11 +453,13 @@ def entries_of_logs_are_in_order(state: State) -> Iterator[str]:
     """
     logs = state.logs
     if len(logs.entries) != sum(len(run) for run in logs.entries.by_log.values()):
-        yield f"{len(logs.entries)} entries counted"
+        yield f"{plural(len(logs.entries), 'entry', 'entries')} counted"
     for serial, run in logs.entries.by_log.items():
         for older, newer in pairwise(run):
             if older.position >= newer.position or older.at_ms > newer.at_ms:
                 yield f"entry {newer.position} of log {serial} is behind {older.position}"
+        if run[-1].revision > state.revision:
+            yield f"entry {run[-1].position} of log {serial} is of revision {run[-1].revision}, from the future"
         if any(row.log != serial for row in run) or run.bytes_from(0) != sum(row.size for row in run):
             yield f"log {serial} has another's entry, or another sum of bytes"
         if serial == POPPED:
@@ -466,13 +468,15 @@ def entries_of_logs_are_in_order(state: State) -> Iterator[str]:
         if log is not None and run[-1].position > log.last_position:
             yield f"{log.key} has entry {run[-1].position} behind its last one"
     for log in logs:
-        yield from _contradictions(log)
+        yield from _contradictions(log, state.revision)
         run = logs.entries.of(log.serial)
         if log.last_position >= log.first_position and (not run or run[-1].position != log.last_position):
             yield f"{log.key} has no entry {log.last_position}"
 
 
-def _contradictions(log: LogRow) -> Iterator[str]:
-    """Yield what the positions of a log say against each other."""
+def _contradictions(log: LogRow, revision: int) -> Iterator[str]:
+    """Yield what the positions of a log say against each other, and its head against the revision of the state."""
+    if log.head > revision:
+        yield f"{log.key} has head {log.head}, from the future"
     if not 1 <= log.first_position <= log.next_position or not 0 <= log.last_position < log.next_position:
         yield f"{log.key} has positions from {log.first_position} to {log.last_position} of {log.next_position}"

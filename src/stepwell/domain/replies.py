@@ -15,8 +15,8 @@ from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.logs.model import LogEntryRow, LogRow
 from stepwell.domain.logs.replies import (
     EntriesAppended,
+    EntriesFound,
     EntryPopped,
-    LogEntryPage,
     LogFound,
     LogPage,
     LogRemoved,
@@ -399,7 +399,7 @@ AnyReply = (
     | ReceiptPage
     | EntriesAppended
     | EntryPopped
-    | LogEntryPage
+    | EntriesFound
     | LogFound
     | LogRemoved
     | LogPage

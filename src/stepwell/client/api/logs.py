@@ -34,13 +34,13 @@ from stepwell.domain.logs.commands import (
     RetainInLog,
 )
 from stepwell.domain.logs.model import LogEntry, LogNames, LogStatus
-from stepwell.domain.logs.replies import EntriesAppended, EntryPopped, LogEntryPage, LogFound, LogPage, LogRemoved
+from stepwell.domain.logs.replies import EntriesAppended, EntriesFound, EntryPopped, LogFound, LogPage, LogRemoved
 from stepwell.domain.replies import BodiesLocated, Reply
 from stepwell.domain.tiers.commands import LocateBodies
 from stepwell.errors import BodyGone, InvalidArgument, NotFound, StepwellError
 
 Body = str | bytes | memoryview | LogEntry
-"""What a caller appends: the body of an entry, or an entry with a kind and metadata."""
+"""The body of an entry, or an entry with a kind and metadata."""
 
 _BEYOND: Final = "the body of a popped entry is readable for a minute, and this time is over"
 
@@ -139,7 +139,7 @@ class LogCalls(Service):
         """
         return Call(DeleteLog(self.project, self.name, expected_head))
 
-    def _listing(self, answered: Answered[LogEntryPage]) -> LogListing:
+    def _listing(self, answered: Answered[EntriesFound]) -> LogListing:
         """Read the bodies of a page of entries."""
         page, handles, read = answered.reply, answered.handles, self.session.bodies.read
         bodies = {digest: read(digest, handle) for digest, handle in handles.items()}

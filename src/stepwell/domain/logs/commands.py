@@ -94,7 +94,7 @@ class DeleteLog(Write[replies.LogRemoved], frozen=True):
     expected_head: Revision | None = None
 
 
-class ReadLog(Read[replies.LogEntryPage], frozen=True):
+class ReadLog(Read[replies.EntriesFound], frozen=True):
     """Read a page of entries with their bodies, in order.
 
     With `after` it has the first entries behind that position; otherwise the last ones, before `before` if that is

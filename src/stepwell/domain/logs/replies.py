@@ -34,7 +34,7 @@ class EntryPopped(Reply, frozen=True):
         return () if self.entry is None else (self.entry.digest,)
 
 
-class LogEntryPage(Page[LogEntryRow], frozen=True):
+class EntriesFound(Reply, frozen=True):
     """Entries of a log in order, and the log at that moment.
 
     No entry below `first_position` is there any more. `more` says that there are further ones, in the direction in

@@ -34,8 +34,8 @@ from stepwell.domain.logs.entries import EntryRun
 from stepwell.domain.logs.model import POPPED, LogEntry, LogEntryRow, LogNames, LogRow, LogStatus
 from stepwell.domain.logs.replies import (
     EntriesAppended,
+    EntriesFound,
     EntryPopped,
-    LogEntryPage,
     LogFound,
     LogPage,
     LogRemoved,
@@ -210,7 +210,7 @@ def read(state: State, command: ReadLog, origin: Origin) -> Verdict:
     key = (command.project, command.name)
     log = _find_log(state, key, None, origin)
     if log is None:
-        return Verdict(LogEntryPage((), 0, 1, 1, 0, more=False))
+        return Verdict(EntriesFound((), 0, 1, 1, 0, more=False))
     window = _window(state, log, origin.now_ms)
     run, start, end = window.run, window.start, len(window.run)
     if command.before is not None:
@@ -223,7 +223,7 @@ def read(state: State, command: ReadLog, origin: Origin) -> Verdict:
         rows = run.between(max(start, end - command.limit), end)[::-1]
         page = rows[: _fitting(rows)][::-1]
     more = len(page) < end - start
-    return Verdict(LogEntryPage(tuple(page), log.head, window.floor, log.next_position, log.serial, more=more))
+    return Verdict(EntriesFound(tuple(page), log.head, window.floor, log.next_position, log.serial, more=more))
 
 
 @decides(GetLog)
