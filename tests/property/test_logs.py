@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
+from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain import machine
@@ -33,6 +34,8 @@ from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.verdict import Origin
 from tests.support.model_check import AgainstModel, Refusal, content
 
+ACTUAL = 1 << 40
+"""An expected head that stands for the one that the log has."""
 STEP, PER_APPEND, POPPED_MAX, POPPED_MS = 3, 1, 2, 50
 
 
@@ -156,13 +159,14 @@ class Piles:
         )
 
 
-PROJECTS = st.sampled_from("pq")
-NAMES = st.sampled_from(["a", "b", "a/b"])
-SCOPES = st.sampled_from([None, None, frozenset("p"), frozenset("z")])
+PROJECTS = st.sampled_from("ppppppppq")
+NAMES = st.sampled_from(["a"] * 8 + ["b", "a/b"])
+SCOPES = st.sampled_from([None] * 8 + [frozenset("p"), frozenset("z")])
 BODIES = st.sampled_from([b"", b"a", b"bbbb", b"c" * 9, 1, 2, 3])
 ENTRIES = st.builds(NewEntry, BODIES, st.sampled_from(["text", "note"]))
-HEADS = st.none() | st.none() | st.integers(0, 12)
-KEPT = st.none() | st.integers(1, 5)
+HEADS = st.sampled_from([None] * 12 + [ACTUAL] * 3 + [0, 1, 3])
+KEPT = st.sampled_from([None, 1, 2, 3, 5, 8])
+AGES = st.sampled_from([None, None, 1, 10, 20, 40])
 APPENDS = st.builds(AppendToLog, PROJECTS, NAMES, st.lists(ENTRIES, min_size=1, max_size=7).map(tuple), HEADS)
 WRITES: st.SearchStrategy[Write[Reply]] = st.one_of(
     APPENDS,
@@ -171,7 +175,7 @@ WRITES: st.SearchStrategy[Write[Reply]] = st.one_of(
     st.builds(PopFromLog, PROJECTS, NAMES, HEADS),
     st.builds(PopFromLog, PROJECTS, NAMES, HEADS),
     st.builds(ClearLog, PROJECTS, NAMES, HEADS),
-    st.builds(RetainInLog, PROJECTS, NAMES, KEPT, st.none() | st.integers(1, 40), HEADS),
+    st.builds(RetainInLog, PROJECTS, NAMES, KEPT, AGES, HEADS),
     st.builds(DeleteLog, PROJECTS, NAMES, HEADS),
 )
 
@@ -198,6 +202,7 @@ class LogMachine(AgainstModel):
     @rule(command=WRITES, scope=SCOPES)
     def write(self, command: Write[Reply], scope: frozenset[str] | None) -> None:
         """What a write returns is what the model has done."""
+        command = self.meant(command)
         log = self.model.logs.get((command.project, command.name)) if isinstance(command, PopFromLog) else None
         expected = log.entries[-1].position if log and log.entries else None
         match self.both(command, self.origin(projects=scope)):
@@ -211,9 +216,26 @@ class LogMachine(AgainstModel):
 
     @rule(commands=st.lists(WRITES, min_size=1, max_size=6))
     def transact(self, commands: list[Write[Reply]]) -> None:
-        self.both_at_once(commands, self.origin())
+        self.both_at_once([*map(self.meant, commands)], self.origin())
 
-    @rule(project=PROJECTS, name=NAMES, scope=SCOPES, at=st.integers(0, 12), limit=st.integers(1, 4))
+    def meant(self, command: Write[Reply]) -> Write[Reply]:
+        """The command, with the head that its log has before it."""
+        if getattr(command, "expected_head", None) != ACTUAL:
+            return command
+        log = self.model.logs.get((getattr(command, "project", ""), getattr(command, "name", "")))
+        return replace(command, expected_head=log.head if log else 0)
+
+    @rule(counts=st.lists(st.integers(1, 3), min_size=1, max_size=6), ms=st.integers(0, 12), pops=st.integers(0, 2))
+    def grow(self, counts: list[int], ms: int, pops: int) -> None:
+        """Append to one log while time passes, and pop some: entries of many ages, with gaps between them."""
+        for count in counts:
+            entries = tuple(NewEntry(bytes([self.revision % 7]) * (self.revision % 5)) for _ in range(count))
+            self.both(AppendToLog("p", "a", entries), self.origin())
+            for _ in range(min(pops, count)):
+                self.both(PopFromLog("p", "a"), self.origin())
+            self.wait(ms)
+
+    @rule(project=PROJECTS, name=NAMES, scope=SCOPES, at=st.integers(0, 40), limit=st.integers(1, 4))
     def read(self, project: str, name: str, scope: frozenset[str] | None, at: int, limit: int) -> None:
         """From a position on, the last ones, and the last ones before a position."""
         log = self.model.logs.get((project, name))
@@ -243,11 +265,15 @@ class LogMachine(AgainstModel):
                 assert [log.name for log in seen] == sorted(name for of, name in self.model.logs if of == project)
                 break
 
-    @rule(ms=st.integers(1, 30))
     def wait(self, ms: int) -> None:
+        """Let time pass."""
         self.now_ms += ms
         self.model.now_ms = self.now_ms
         self.model.trim()
+
+    @rule(ms=st.integers(1, 30))
+    def let_time_pass(self, ms: int) -> None:
+        self.wait(ms)
 
     @rule(times=st.integers(1, 3))
     def trim(self, times: int) -> None:

@@ -88,11 +88,11 @@ def append(state: State, command: AppendToLog, origin: Origin) -> Verdict:
         floor = (
             window.run[window.start + surplus].position if surplus < window.count else first + surplus - window.count
         )
-    added = [
+    given = [
         _new_row(log.serial, position, entry, state.revision + 1, origin)
         for position, entry in enumerate(command.entries, first)
-        if position >= floor
     ]
+    added = [row for row in given if row.position >= floor]
     dead = _dead(window.run, floor, count + limits.LOG_ROWS_PER_APPEND)
     _require_room(state, added, dead)
     after = replace(
@@ -107,7 +107,7 @@ def append(state: State, command: AppendToLog, origin: Origin) -> Verdict:
     changes.append(RowChanged(before, after))
     bodies = {
         row.digest: entry.body
-        for row, entry in zip(added, command.entries[count - len(added) :], strict=True)
+        for row, entry in zip(given, command.entries, strict=True)
         if isinstance(entry.body, bytes)
     }
     reply = EntriesAppended(*key, first, first + count - 1, after.head)
