@@ -49,8 +49,7 @@ class LogWatch:
         if not self._has_begun:
             # The events begin before the first read, so that an entry that is appended in between is not overlooked.
             self._events = await self._events.open()
-            if self._cursor.after is None:
-                self._cursor.begin(await self._log.status())
+            self._cursor.begin(await self._log.status())
             self._has_begun = True
         return self
 
@@ -74,7 +73,6 @@ class LogWatch:
             if (entry := cursor.pop()) is not None:
                 return entry
             if cursor.is_behind:
-                assert cursor.after is not None
                 cursor.add(await self._log.since(cursor.after, limit=limits.LOG_WATCH_ENTRIES))
                 continue
             try:

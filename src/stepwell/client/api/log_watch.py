@@ -32,17 +32,23 @@ class LogCursor:
             raise InvalidArgument("since is the position behind which to begin: 0 for the beginning")
         self._log = (project, name)
         self._entries: deque[StoredLogEntry] = deque()
-        self._serial: int | None = None  # of the log that is read; None before the first read
-        self._is_resumed = bool(since)  # a reader that begins at 0 has missed nothing
-        self.after = since  # all entries up to it were read; None before the watch has begun
+        self._since = since
+        self._serial = 0  # of the log that is read; 0 while there is none
+        self._is_told = since == 0  # a reader that begins at 0 has missed nothing
+        self.after = since or 0  # all entries up to it were read
         self.position = since or 0  # the position to resume from: all entries up to it were returned
         self.is_behind = True
 
     def begin(self, status: LogStatus) -> None:
-        """Begin behind the present end, for a watch without a position."""
-        self.after = self.position = status.next_position - 1
+        """Begin, without a position behind the present end. Raise `InvalidArgument` for a position that is none yet."""
+        if self._since is None:
+            self.after = self.position = status.next_position - 1
+        elif self._since >= status.next_position:
+            raise InvalidArgument(
+                f"since={self._since} is no position of log {self._log[1]!r}, whose next one is "
+                f"{status.next_position}: it was begun anew"
+            )
         self._serial = status.serial
-        self._is_resumed = True
 
     def pop(self) -> StoredLogEntry | None:
         """Return the next entry; None if another page has to be read first."""
@@ -54,12 +60,9 @@ class LogCursor:
 
     def add(self, page: LogListing) -> None:
         """Add a page that was read behind `after`. Raise `EntriesMissed` for a gap, and continue behind the gap."""
-        assert self.after is not None
         if page.serial != self._serial and self._serial:
             self._begin_anew(page)
             return
-        if self._serial is None and self.after >= page.next_position:
-            raise InvalidArgument(f"since={self.after} is no position of log {self._log[1]!r}: the log was begun anew")
         self._serial = page.serial
         missed_from = self.after + 1
         self.is_behind = page.more
@@ -68,10 +71,9 @@ class LogCursor:
             self.after = page.entries[-1].position
         if missed_from < page.first_position:
             self.after = max(self.after, page.first_position - 1)
-            if self._is_resumed:
-                self._is_resumed = True
+            if not self._is_told:
                 raise self._missed(f"entries {missed_from} to {page.first_position - 1}", page.first_position - 1)
-        self._is_resumed = True
+        self._is_told = False
 
     def note(self, event: AnyEvent) -> None:
         """Note that there may be more to read, if an event is about this log."""
@@ -121,8 +123,7 @@ class LogWatch:
         # The events begin before the first read, so that an entry that is appended in between is not overlooked.
         self._events = watches.open(None, (log.project,))
         try:
-            if since is None:
-                self._cursor.begin(log.status())
+            self._cursor.begin(log.status())
         except BaseException:
             self.close()
             raise
@@ -149,7 +150,6 @@ class LogWatch:
             if (entry := cursor.pop()) is not None:
                 return entry
             if cursor.is_behind:
-                assert cursor.after is not None
                 cursor.add(self._log.since(cursor.after, limit=limits.LOG_WATCH_ENTRIES))
                 continue
             try:
