@@ -213,6 +213,8 @@ class LogMachine(AgainstModel):
             case EntryPopped(_, _, entry):
                 assert (entry.position if entry else None) == expected
                 assert entry is None or entry.digest in self.state.bodies
+            case _:
+                pass
 
     @rule(commands=st.lists(WRITES, min_size=1, max_size=6))
     def transact(self, commands: list[Write[Reply]]) -> None:

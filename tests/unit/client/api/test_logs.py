@@ -181,7 +181,8 @@ def test_list(client: sw.Client) -> None:
         client.log(name).append(name)
     page = client.logs.list(limit=2)
     assert [each.name for each in page] == ["a", "b"]
-    assert all(isinstance(each, sw.types.LogStatus) and each.entries == 1 for each in page)
+    assert isinstance(page.logs[0], sw.types.LogStatus)
+    assert {each.entries for each in page} == {1}
     assert [each.name for each in client.logs.list(cursor=page.cursor)] == ["c"]
 
 
