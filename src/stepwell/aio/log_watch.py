@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
-from stepwell import limits
 from stepwell.aio.watch import Watches
 from stepwell.client.api.log_entries import LogListing, StoredLogEntry
 from stepwell.client.api.log_watch import LogCursor
 from stepwell.domain.logs.model import LogStatus
 from stepwell.errors import EventsMissed
-
-
-class _Readable(Protocol):
-    """A log that a watch reads."""
-
-    project: str
-    name: str
-
-    def since(self, position: int = 0, *, limit: int = 100) -> Coroutine[object, None, LogListing]: ...
-    def status(self) -> Coroutine[object, None, LogStatus]: ...
 
 
 class LogWatch:
@@ -33,10 +22,19 @@ class LogWatch:
     continues behind them. A cancelled `get` loses no entry.
     """
 
-    def __init__(self, log: _Readable, watches: Watches, since: int | None) -> None:
-        self._log = log
-        self._cursor = LogCursor(log.project, log.name, since)
-        self._events = watches.open(None, (log.project,))
+    def __init__(
+        self,
+        key: tuple[str, str],
+        read: Callable[[int], Coroutine[object, None, LogListing]],
+        read_status: Callable[[], Coroutine[object, None, LogStatus]],
+        watches: Watches,
+        since: int | None,
+    ) -> None:
+        """Watch the log with this project and name, which `read` reads behind a position."""
+        self._name = key[1]
+        self._read, self._read_status = read, read_status
+        self._cursor = LogCursor(*key, since)
+        self._events = watches.open(None, key[:1])
         self._has_begun = False
 
     @property
@@ -49,7 +47,7 @@ class LogWatch:
         if not self._has_begun:
             # The events begin before the first read, so that an entry that is appended in between is not overlooked.
             self._events = await self._events.open()
-            self._cursor.begin(await self._log.status())
+            self._cursor.begin(await self._read_status())
             self._has_begun = True
         return self
 
@@ -73,7 +71,7 @@ class LogWatch:
             if (entry := cursor.pop()) is not None:
                 return entry
             if cursor.is_behind:
-                cursor.add(await self._log.since(cursor.after, limit=limits.LOG_WATCH_ENTRIES))
+                cursor.add(await self._read(cursor.after))
                 continue
             try:
                 event = await self._events.get()
@@ -103,4 +101,4 @@ class LogWatch:
         await self.aclose()
 
     def __repr__(self) -> str:
-        return f"<stepwell.aio.LogWatch of {self._log.name!r} at position {self.position}>"
+        return f"<stepwell.aio.LogWatch of {self._name!r} at position {self.position}>"

@@ -150,7 +150,13 @@ class Log(LogCalls, AsyncService):
         Without `since` it begins with the next entry; 0 is the beginning. `EntriesMissed` is raised, once, where
         entries were removed before the watch read them; iterating again continues behind them.
         """
-        return LogWatch(self, self._watches, since)
+        return LogWatch(
+            (self.project, self.name),
+            lambda position: self.since(position, limit=limits.LOG_WATCH_ENTRIES),
+            self.status,
+            self._watches,
+            since,
+        )
 
     def __repr__(self) -> str:
         return f"<stepwell.aio.Log {self.name!r} of {self.project!r}>"

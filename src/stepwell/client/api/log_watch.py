@@ -8,10 +8,10 @@ the asynchronous watch of `stepwell.aio` uses it too.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
-from stepwell import limits
 from stepwell.client.api.log_entries import LogListing, StoredLogEntry
 from stepwell.client.api.watch import Watches
 from stepwell.domain.checks import require_instance
@@ -33,7 +33,7 @@ class LogCursor:
         self._log = (project, name)
         self._entries: deque[StoredLogEntry] = deque()
         self._since = since
-        self._serial = 0  # of the log that is read; 0 while there is none
+        self._serial: int = 0  # of the log that is read; 0 while there is none
         self._is_told = since == 0  # a reader that begins at 0 has missed nothing
         self.after = since or 0  # all entries up to it were read
         self.position = since or 0  # the position to resume from: all entries up to it were returned
@@ -99,16 +99,6 @@ class LogCursor:
         )
 
 
-class _Readable(Protocol):
-    """A log that a watch reads."""
-
-    project: str
-    name: str
-
-    def since(self, position: int = 0, *, limit: int = 100) -> LogListing: ...
-    def status(self) -> LogStatus: ...
-
-
 class LogWatch:
     """An iterator over the entries of a log. `for entry in log.watch(): …` goes on until `close()`.
 
@@ -116,14 +106,23 @@ class LogWatch:
     `EntriesMissed` is raised where entries were removed before they were read; iterating again continues behind them.
     """
 
-    def __init__(self, log: _Readable, watches: Watches, since: int | None) -> None:
-        self._log = log
+    def __init__(
+        self,
+        key: tuple[str, str],
+        read: Callable[[int], LogListing],
+        read_status: Callable[[], LogStatus],
+        watches: Watches,
+        since: int | None,
+    ) -> None:
+        """Watch the log with this project and name, which `read` reads behind a position."""
+        self._name = key[1]
+        self._read, self._read_status = read, read_status
         self._monotonic = watches.monotonic
-        self._cursor = LogCursor(log.project, log.name, since)
+        self._cursor = LogCursor(*key, since)
         # The events begin before the first read, so that an entry that is appended in between is not overlooked.
-        self._events = watches.open(None, (log.project,))
+        self._events = watches.open(None, key[:1])
         try:
-            self._cursor.begin(log.status())
+            self._cursor.begin(read_status())
         except BaseException:
             self.close()
             raise
@@ -150,7 +149,7 @@ class LogWatch:
             if (entry := cursor.pop()) is not None:
                 return entry
             if cursor.is_behind:
-                cursor.add(self._log.since(cursor.after, limit=limits.LOG_WATCH_ENTRIES))
+                cursor.add(self._read(cursor.after))
                 continue
             try:
                 event = self._events.get(None if until_s is None else max(0.0, until_s - self._monotonic()))
@@ -175,4 +174,4 @@ class LogWatch:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<stepwell.LogWatch of {self._log.name!r} at position {self.position}>"
+        return f"<stepwell.LogWatch of {self._name!r} at position {self.position}>"

@@ -66,7 +66,11 @@ class EntryRun:
     def insert(self, row: LogEntryRow) -> None:
         """Insert a row behind the last one or, where a removal is undone, before the first one."""
         if not len(self):
-            self._rows, self._ends, self._start = [row], [row.size], 0
+            self._rows.clear()
+            self._ends.clear()
+            self._start = 0
+            self._rows.append(row)
+            self._ends.append(row.size)
         elif row.position > self[-1].position:
             self._rows.append(row)
             self._ends.append(self._ends[-1] + row.size)
