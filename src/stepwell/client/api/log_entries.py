@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
 
@@ -11,25 +11,26 @@ from msgspec import Struct
 from stepwell.client.session.lazy import lazy_property
 from stepwell.domain.logs.model import LogEntryRow
 from stepwell.domain.tiers.body_refs import Digest
+from stepwell.errors import BodyGone
 from stepwell.text import describe, plural, quoted
 
 
 class StoredLogEntry(Struct, frozen=True, dict=True):
     """An entry that was read. Any number of threads may use it.
 
-    It holds a view of its body, which stays readable after the entry is removed. Only the body of a popped entry may
-    have to be asked for, when it is first used. A copy or a pickle has the bytes themselves.
+    It holds a view of its body, which stays readable after the entry is removed. A copy or a pickle has the bytes
+    themselves.
     """
 
     row: LogEntryRow
-    held: memoryview | bytes | Callable[[], memoryview]
+    held: memoryview | bytes | None
 
     def __repr__(self) -> str:
         kind, revision = f"kind {quoted(self.kind)}", f"revision {self.revision}"
         return describe(self, f"at {self.position}", kind, plural(self.size, "byte"), revision)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.row, bytes(self.body))
+        return type(self), (self.row, None if self.held is None else bytes(self.held))
 
     @property
     def position(self) -> int:
@@ -68,9 +69,13 @@ class StoredLogEntry(Struct, frozen=True, dict=True):
 
     @lazy_property
     def body(self) -> memoryview:
-        """The body, read-only."""
-        held = self.held
-        return held() if callable(held) else memoryview(held)
+        """The body, read-only.
+
+        It raises `BodyGone` for a popped entry whose reply was lost, and came again more than a minute later.
+        """
+        if self.held is None:
+            raise BodyGone(f"the body of the popped entry {self.position} was readable for a minute, which is over")
+        return memoryview(self.held)
 
     @lazy_property
     def text(self) -> str:

@@ -8,8 +8,6 @@ it expects, and raises `Conflict` otherwise.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -18,6 +16,7 @@ from stepwell.client.api.log_entries import LogListing, StoredLogEntry
 from stepwell.client.api.log_watch import LogWatch
 from stepwell.client.api.service import AcceptsCalls, BlockingService, BufferedService, Service, method
 from stepwell.client.api.watch import Watches
+from stepwell.client.session.body_reader import BodyReader
 from stepwell.client.session.calls import Answered, Call, LargeBody, partly_refused
 from stepwell.client.session.session import Session
 from stepwell.domain.checks import check, utf8
@@ -35,14 +34,12 @@ from stepwell.domain.logs.commands import (
 )
 from stepwell.domain.logs.model import LogEntry, LogNames, LogStatus
 from stepwell.domain.logs.replies import EntriesAppended, EntriesFound, EntryPopped, LogFound, LogPage, LogRemoved
-from stepwell.domain.replies import BodiesLocated, Reply
+from stepwell.domain.replies import AnyReply, BodiesLocated, Reply
 from stepwell.domain.tiers.commands import LocateBodies
-from stepwell.errors import BodyGone, InvalidArgument, NotFound, StepwellError
+from stepwell.errors import BodyGone, InvalidArgument, StepwellError
 
 Body = str | bytes | memoryview | LogEntry
 """The body of an entry, or an entry with a kind and metadata."""
-
-_BEYOND: Final = "the body of a popped entry is readable for a minute, and this time is over"
 
 
 class _AppendCall(Call[EntriesAppended]):
@@ -65,6 +62,40 @@ class _AppendCall(Call[EntriesAppended]):
             for entry in self._append.entries
         )
         return replace(self._append, entries=entries)
+
+
+class _PopCall(Call[StoredLogEntry | None]):
+    """A pop. Its body is read where the manager says. If it was moved, it is located: another pop would remove another
+    entry.
+    """
+
+    __slots__ = ("_bodies",)
+
+    def __init__(self, pop: PopFromLog, bodies: BodyReader) -> None:
+        super().__init__(pop, self._popped)
+        self._bodies = bodies
+
+    def _popped(self, answered: Answered[EntryPopped]) -> StoredLogEntry | None:
+        row = answered.reply.entry
+        if row is None:
+            return None
+        handle = answered.handles.get(row.digest)
+        if handle is None:
+            raise BodyGone("the reply does not say where the body of the popped entry is")
+        return StoredLogEntry(row, self._bodies.read(row.digest, handle))
+
+    def retried(self, answered: Answered[AnyReply]) -> Call[StoredLogEntry | None]:
+        """Return the call that locates and reads the body. The entry has none if a minute is over since the pop."""
+        reply = answered.reply
+        assert isinstance(reply, EntryPopped)
+        row = reply.entry
+        assert row is not None
+
+        def located(answered: Answered[BodiesLocated]) -> StoredLogEntry | None:
+            handle = answered.handles.get(row.digest)
+            return StoredLogEntry(row, self._bodies.read(row.digest, handle) if handle else None)
+
+        return Call(LocateBodies((row.digest,)), located)
 
 
 class LogCalls(Service):
@@ -108,7 +139,7 @@ class LogCalls(Service):
 
         Its position is not used again.
         """
-        return Call(PopFromLog(self.project, self.name, expected_head), self._popped)
+        return _PopCall(PopFromLog(self.project, self.name, expected_head), self.session.bodies)
 
     @method
     def clear(self, *, expected_head: int | None = None) -> Call[LogStatus]:
@@ -145,29 +176,6 @@ class LogCalls(Service):
         bodies = {digest: read(digest, handle) for digest, handle in handles.items()}
         entries = tuple([StoredLogEntry(row, bodies[row.digest]) for row in page.entries])
         return LogListing(entries, page.head, page.first_position, page.next_position, page.more, page.serial)
-
-    def _popped(self, answered: Answered[EntryPopped]) -> StoredLogEntry | None:
-        """Return the popped entry. Its body is read now if it is where the manager said, and otherwise when it is used.
-
-        A pop must not be performed again because a body was moved: it would remove another entry.
-        """
-        row = answered.reply.entry
-        if row is None:
-            return None
-        try:
-            return StoredLogEntry(row, self.session.bodies.read(row.digest, answered.handles[row.digest]))
-        except (BodyGone, KeyError):
-            return StoredLogEntry(row, partial(self._located, row.digest))
-
-    def _located(self, digest: bytes) -> memoryview:
-        """Ask the manager for a body, and read it."""
-
-        def read(answered: Answered[BodiesLocated]) -> memoryview:
-            for found, handle in answered.handles.items():
-                return self.session.bodies.read(found, handle)
-            raise NotFound(_BEYOND)
-
-        return self.session.perform(Call(LocateBodies((digest,)), read))
 
 
 class BufferedLog(LogCalls, BufferedService):

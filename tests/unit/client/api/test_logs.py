@@ -224,19 +224,27 @@ def test_popped_body_that_was_moved(log: sw.Log, monkeypatch: pytest.MonkeyPatch
 
 
 def test_popped_body_whose_time_is_over(log: sw.Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    log.append("one", "two")
+    """The pop has taken effect, so that it is no error; only the body is gone, also in a transaction."""
+    log.append("one", "two", "three")
+    monkeypatch.setattr(limits, "LOG_POPPED_MAX", 1)
+    read = log.session.bodies.read
 
     def moved(_digest: bytes, _handle: Handle) -> memoryview:
+        monkeypatch.setattr(log.session.bodies, "read", read)
+        with served_from_elsewhere.batch() as batch:
+            batch.log("a log").pop()
         raise sw.BodyGone("it was moved")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(log.session.bodies, "read", moved)
+    assert log.project
+    with sw.connect(log.session.channel.address, projects=[log.project]) as served_from_elsewhere:
+        monkeypatch.setattr(log.session.bodies, "read", moved)
         popped = log.pop()
     assert popped is not None
-    monkeypatch.setattr(limits, "LOG_POPPED_MAX", 1)
-    log.pop()
-    with pytest.raises(sw.NotFound, match="readable for a minute"):
+    assert (popped.position, popped.size) == (3, 5)
+    with pytest.raises(sw.BodyGone, match="readable for a minute"):
         _ = popped.body
+    assert pickle.loads(pickle.dumps(popped)) == popped  # noqa: S301 - our own
+    assert texts(log.since()) == ["one"]
 
 
 def test_everything_survives_a_restart(tmp_path: Path) -> None:
