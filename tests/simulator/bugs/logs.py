@@ -9,7 +9,6 @@ from stepwell.client.api.log_watch import LogCursor
 from stepwell.domain.logs import rules as log_rules
 from stepwell.domain.logs.entries import EntryRun
 from stepwell.domain.logs.model import LogEntryRow, LogRow
-from stepwell.domain.logs.table import LogTable
 from stepwell.domain.state import State
 from stepwell.domain.verdict import Origin
 from tests.simulator.bugs.registry import bug, patched
@@ -32,11 +31,6 @@ def live_entry_trimmed() -> AbstractContextManager[None]:
         return run.between(0, min(count + bool(count), count_max))
 
     return patched((log_rules, "_dead", dead))
-
-
-@bug("A page of a log has entries that its retention has removed, until their rows are deleted.")
-def dead_entries_are_read() -> AbstractContextManager[None]:
-    return patched((LogTable, "live_from", lambda *_: 0))
 
 
 @bug("A watch of a log reads on behind the number of entries that it has read, and not behind the last position.")
