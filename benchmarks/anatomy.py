@@ -19,7 +19,8 @@ from stepwell.domain.tiers.commands import GetFragment, StoreFragment
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.manager.request_handler import RequestHandler
 from stepwell.manager.sessions import SessionRecord
-from stepwell.manager.state_owner import StateClock, StateOwner
+from stepwell.manager.state_clock import StateClock
+from stepwell.manager.state_owner import StateOwner
 from stepwell.protocol.codec import PartlyDecodedRequest, decode_from_client, encode_frame
 from stepwell.protocol.framing import HEADER
 from stepwell.protocol.messages import CommandResult, Request

@@ -2,6 +2,9 @@ from . import aio, events, types
 from .assembly.answer import Answer
 from .assembly.receipt import Receipt
 from .client.api.fragments import StoredFragment
+from .client.api.log_entries import StoredLogEntry
+from .client.api.log_watch import LogWatch
+from .client.api.logs import Log, LogService
 from .client.api.pools import TokenPoolService
 from .client.api.receipts import ReceiptService
 from .client.api.strategies import StrategyService
@@ -15,6 +18,7 @@ from .client.plan_lifecycle import PlanLifecycleService
 from .client.workflows.circuit_breaker import BreakerSettings
 from .client.workflows.strategy_executor import DefaultStrategyExecutor
 from .domain.changesets.model import Change, ChangesetState, Operation
+from .domain.logs.model import LogEntry
 from .domain.plans.conflicts import ConflictState, Resolution
 from .domain.plans.model import (
     ActionState,
@@ -41,6 +45,7 @@ from .errors import (
     CircuitOpen,
     Conflict,
     DeadlineExceeded,
+    EntriesMissed,
     EscapesRoot,
     EventsMissed,
     HistoryLost,
@@ -110,13 +115,18 @@ __all__ = [
     "DeadlineExceeded",
     "DefaultStrategyExecutor",
     "Digest",
+    "EntriesMissed",
     "EscapesRoot",
     "EventsMissed",
     "Fragment",
     "HistoryLost",
     "InvalidArgument",
     "LeaseLost",
+    "Log",
+    "LogEntry",
     "LogLevel",
+    "LogService",
+    "LogWatch",
     "ManagerFault",
     "MemoryExceeded",
     "MergeConflicts",
@@ -156,6 +166,7 @@ __all__ = [
     "StoreDamaged",
     "StoreFailed",
     "StoredFragment",
+    "StoredLogEntry",
     "Strategy",
     "StrategyService",
     "SubplanMode",

@@ -37,6 +37,7 @@
     │   ├── OutcomeUnknown       the answer was lost: it may or may not have happened
     │   │   └── SessionExpired   the same, and the manager has forgotten the session: its leases are over
     │   ├── EventsMissed         a watcher was too slow; `details["resume"]` is where it goes on
+    │   │   └── EntriesMissed    the same of a log: entries were removed before they were read
     │   ├── TaskFailed           a strategy did not end with a result
     │   │   ├── DeadlineExceeded   it took longer than it may, and was stopped
     │   │   ├── MemoryExceeded   it wanted more memory than it may have
@@ -388,6 +389,14 @@ class EventsMissed(RuntimeFault):
     """Events were dropped before the watcher read them. The watch goes on behind the revision `details["resume"]`.
 
     The watcher was too slow, or came too late. It reads the state anew, and then watches from that revision.
+    """
+
+
+class EntriesMissed(EventsMissed):
+    """Entries of a log were removed before the watch of that log read them, by retention, `clear` or `delete`.
+
+    The watch goes on behind the position `details["resume"]`. Entries that were popped are not missed: another caller
+    got them.
     """
 
 

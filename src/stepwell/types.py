@@ -7,6 +7,7 @@ from stepwell.assembly.answer import AnswerFragment, StrategyReport
 from stepwell.client.api.batch import Batch, Transaction
 from stepwell.client.api.changesets import ChangeSummary
 from stepwell.client.api.fragments import ViewedFragment
+from stepwell.client.api.log_entries import LogListing
 from stepwell.client.session.calls import Pending
 from stepwell.client.workflows.agent import WorkDone
 from stepwell.client.workflows.capture import Captured
@@ -15,6 +16,8 @@ from stepwell.client.workflows.plan_diff import PlanChanges
 from stepwell.client.workflows.strategy_executor import Execution
 from stepwell.domain.changesets.model import Changeset, Content, EntryRow
 from stepwell.domain.changesets.net_changes import NetChange
+from stepwell.domain.logs.model import LogEntryRow, LogStatus
+from stepwell.domain.logs.replies import EntriesAppended, LogPage
 from stepwell.domain.plans.conflicts import Merge, MergeConflict
 from stepwell.domain.plans.model import Action, Applied, Constrained, Decision, Lease, RolledBack
 from stepwell.domain.pools.model import TokenLease, TokenPool
@@ -57,6 +60,7 @@ __all__ = [
     "Content",
     "Decision",
     "DecisionPage",
+    "EntriesAppended",
     "EntryRow",
     "Execution",
     "FragmentPage",
@@ -66,6 +70,10 @@ __all__ = [
     "IndexUsage",
     "IngestReport",
     "Lease",
+    "LogEntryRow",
+    "LogListing",
+    "LogPage",
+    "LogStatus",
     "MemoryUsage",
     "Merge",
     "MergeConflict",

@@ -13,7 +13,8 @@ from stepwell.manager.loop import Loop
 from stepwell.manager.process import Settings, resume
 from stepwell.manager.request_handler import AnyRequest, RequestExecution, RequestHandler, TimeBudget, Uploaded
 from stepwell.manager.sessions import SessionRecord
-from stepwell.manager.state_owner import StateClock, StateOwner
+from stepwell.manager.state_clock import StateClock
+from stepwell.manager.state_owner import StateOwner
 from stepwell.protocol.messages import Response
 from stepwell.storage import sqlite
 from stepwell.storage.null_store import NullStore

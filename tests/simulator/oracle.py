@@ -17,6 +17,7 @@ from stepwell.domain import events, invariants
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.model import Tier
 from stepwell.errors import HistoryLost, ManagerFault, OutcomeUnknown, ProtocolError, SessionExpired, StepwellError
+from tests.simulator.log_judge import LogJudge
 from tests.simulator.pool_judge import PoolJudge
 from tests.simulator.settings import GRACE_SECONDS, FaultKind
 from tests.simulator.violation import Violation
@@ -72,6 +73,7 @@ class Oracle:
         self._changes: dict[str, dict[str, int | None]] = defaultdict(dict)  # by changeset: path, its number
         self._watched: list[list[events.AnyEvent]] = []
         self._ended_tasks: set[str] = set()
+        self.logs = LogJudge()
         self.holders: dict[str, str] = {}  # by task: the worker that has it, or had it last
         self.pools = PoolJudge()
         self._overdue: dict[tuple[str, object], float] = {}  # leases that are to be taken back: since when
@@ -297,6 +299,7 @@ class Oracle:
         self.pools.finish(self._state)
         await self._check_bodies(client)
         await self._check_changes(client)
+        await self.logs.finish(client, committed)
         for event in committed:
             self.outcomes.update(msgspec.json.encode(event))
         return self.outcomes.hexdigest()

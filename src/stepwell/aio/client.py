@@ -15,6 +15,8 @@ from stepwell.aio.caller import AsyncCaller
 from stepwell.aio.channel import Channel
 from stepwell.aio.services import (
     ContextTierService,
+    Log,
+    LogService,
     PlanExecutionContext,
     PlanLifecycleService,
     ReceiptService,
@@ -55,6 +57,7 @@ class Client:
         self.plans = PlanLifecycleService(blocking_client.session, self._caller)
         self.receipts = ReceiptService(blocking_client.session, self._caller)
         self.pools = TokenPoolService(blocking_client.session, self._caller)
+        self.logs = LogService(blocking_client.session, self._caller)
         self.strategies = StrategyService(self._caller, blocking_client.strategies)
 
     @property
@@ -84,6 +87,11 @@ class Client:
     def working_on(self, plan_id: str, changeset_id: str | None = None) -> AbstractContextManager[None]:
         """Have the fragments that this task stores in a `with` block name a plan, and perhaps a changeset."""
         return self.blocking_client.working_on(plan_id, changeset_id)
+
+    def log(self, name: str, *, project: str | None = None) -> Log:
+        """Return a log of a project. No request is made."""
+        session = self.blocking_client.session
+        return Log(session, self._caller, self._watches, session.project_or_default(project), name)
 
     def batch(self) -> Batch:
         """Return a block of many commands in one frame, with an outcome each: `async with client.batch() as batch:`."""

@@ -15,10 +15,14 @@ from pathlib import Path
 from stepwell import limits
 from stepwell.aio.caller import AsyncCaller
 from stepwell.aio.capture import AsyncCapture
+from stepwell.aio.log_watch import LogWatch
 from stepwell.aio.threads import run_in_thread
+from stepwell.aio.watch import Watches
 from stepwell.client import execution, plan_lifecycle
 from stepwell.client.api.changesets import ChangesetCalls, ChangeSummary, summary_of
 from stepwell.client.api.fragments import StoredFragment
+from stepwell.client.api.log_entries import StoredLogEntry
+from stepwell.client.api.logs import Body, LogCalls, LogsCalls, all_appended, append_call, checked_names, in_appends
 from stepwell.client.api.plans import PlanCalls
 from stepwell.client.api.pools import PoolCalls
 from stepwell.client.api.receipts import ReceiptCalls
@@ -28,6 +32,7 @@ from stepwell.client.session.calls import Call
 from stepwell.client.session.session import Session
 from stepwell.client.workflows.capture import Captured
 from stepwell.domain.changesets.model import EntryRow
+from stepwell.domain.logs.replies import EntriesAppended
 from stepwell.domain.pools.model import TokenLease
 from stepwell.domain.replies import FragmentPlaced
 from stepwell.domain.tiers.model import Fragment, FragmentRow, Tier
@@ -143,6 +148,59 @@ class AsyncLeasedTokens:
     async def use(self, tokens: int) -> None:
         """Report tokens as used."""
         self.lease = await self._service.use(self._name, self.lease, tokens)
+
+
+class Log(LogCalls, AsyncService):
+    """One log of a project. Each method is awaited and returns what that of `stepwell.Log` does."""
+
+    caller: AsyncCaller
+
+    def __init__(self, session: Session, caller: AsyncCaller, watches: Watches, project: str, name: str) -> None:
+        super().__init__(session, caller)
+        self.project, self.name = checked_names(project, name)
+        self._watches = watches
+
+    async def extend(self, bodies: Iterable[Body]) -> Sequence[EntriesAppended]:
+        """Append any number of entries, frame after frame; not atomic. Return each append.
+
+        If some are refused, `PartlyRefused` has every outcome.
+        """
+        outcomes: list[EntriesAppended | StepwellError] = []
+        for frame in in_appends(bodies):
+            ((outcome, _),) = await self.caller.perform_each([append_call(self.project, self.name, frame, None)])
+            outcomes.append(outcome)
+        return all_appended(outcomes)
+
+    async def entries(self, since: int = 0) -> AsyncIterator[StoredLogEntry]:
+        """Yield all entries behind a position, page by page, until the end that the log has then."""
+        while True:
+            page = await self.since(since, limit=limits.PAGE_ROWS_MAX)
+            for entry in page.entries:
+                yield entry
+            if not page.more:
+                return
+            since = page.entries[-1].position
+
+    def watch(self, since: int | None = None) -> LogWatch:
+        """Return an asynchronous iterator over the entries behind a position, and then over each new one.
+
+        Without `since` it begins with the next entry; 0 is the beginning. `EntriesMissed` is raised, once, where
+        entries were removed before the watch read them; iterating again continues behind them.
+        """
+        return LogWatch(
+            (self.project, self.name),
+            lambda position: self.since(position, limit=limits.LOG_WATCH_ENTRIES),
+            self.status,
+            self._watches,
+            since,
+        )
+
+    def __repr__(self) -> str:
+        return f"<stepwell.aio.Log {self.name!r} of {self.project!r}>"
+
+
+class LogService(LogsCalls, AsyncService):
+    """The logs of projects. Each method is awaited and returns what that of `stepwell.LogService` does."""
 
 
 class PlanExecutionContext(ChangesetCalls, AsyncService):

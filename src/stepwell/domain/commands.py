@@ -7,6 +7,7 @@ Ids that a command creates arrive inside it, so that deciding needs no randomnes
 
 from stepwell.domain.changesets.commands import ChangesetRead, ChangesetWrite
 from stepwell.domain.command_roots import Command, Ephemeral, EphemeralInternal, Internal, Read, Write
+from stepwell.domain.logs.commands import LogRead, LogWrite
 from stepwell.domain.plans.commands import PlanRead, PlanWrite
 from stepwell.domain.pools.commands import PoolRead, PoolWrite
 from stepwell.domain.receipts.commands import ReceiptRead, ReceiptWrite
@@ -15,8 +16,8 @@ from stepwell.domain.tiers.commands import TierRead, TierWrite
 
 # Reads may stand in a `Request` only; writes also in a transaction. Ephemeral commands have no revision, so that they
 # cannot be part of a transaction.
-AnyRead = TierRead | PlanRead | ChangesetRead | ReceiptRead | PoolRead | TaskRead
-AnyWrite = TierWrite | PlanWrite | ChangesetWrite | ReceiptWrite | PoolWrite
+AnyRead = TierRead | PlanRead | ChangesetRead | ReceiptRead | PoolRead | LogRead | TaskRead
+AnyWrite = TierWrite | PlanWrite | ChangesetWrite | ReceiptWrite | PoolWrite | LogWrite
 AnyCommand = AnyRead | AnyWrite | TaskEphemeral
 
 __all__ = [

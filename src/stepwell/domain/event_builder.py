@@ -31,6 +31,12 @@ from stepwell.domain.events import (
     FragmentPromoted,
     FragmentStored,
     LeaseRenewed,
+    LogAppended,
+    LogCleared,
+    LogDeleted,
+    LogPopped,
+    LogRetentionChanged,
+    LogTrimmed,
     PlanCreated,
     PlanForgotten,
     PlanMoved,
@@ -40,6 +46,7 @@ from stepwell.domain.events import (
     SubplansDeclared,
     SubplansMerged,
 )
+from stepwell.domain.logs.model import LogEntryRow, LogRow
 from stepwell.domain.plans.model import Action, ActionState, Decision, Plan
 from stepwell.domain.pools.model import TokenPool
 from stepwell.domain.receipts.model import ReceiptRow
@@ -291,6 +298,31 @@ def _pool(change: RowChanged[TokenPool], occasion: _Occasion) -> AnyEvent | None
     return PoolChanged(occasion.revision, occasion.at_ms, after.name, *counts, after.is_low)
 
 
+def _log(change: RowChanged[LogRow], occasion: _Occasion) -> AnyEvent | None:
+    """Return the event of a log. The cases exclude each other, because a command does one of them to a log."""
+    before, after = change.before, change.after
+    row = after or before
+    assert row is not None
+    facts = (occasion.revision, occasion.at_ms, row.project, row.name)
+    if after is None:
+        return LogDeleted(*facts)
+    next_position = 1 if before is None else before.next_position
+    if after.next_position > next_position:
+        return LogAppended(*facts, next_position, after.next_position - 1, after.first_position)
+    if before is None or (before.keep_entries, before.keep_ms) != (after.keep_entries, after.keep_ms):
+        return LogRetentionChanged(*facts, after.keep_entries, after.keep_ms, after.first_position)
+    if after.head == before.head:
+        return LogTrimmed(*facts, after.first_position)
+    if after.first_position == after.next_position and after.last_position == after.next_position - 1:
+        return LogCleared(*facts, after.first_position)
+    return LogPopped(*facts, before.last_position)
+
+
+def _log_entry(_change: RowChanged[LogEntryRow], _moment: _Occasion) -> AnyEvent | None:
+    """Return None: the event of the log says it. Rows of dead entries are deleted later, which concerns no watcher."""
+    return None
+
+
 RowT = TypeVar("RowT", bound=Row)
 _Builder = Callable[[RowChanged[Row], _Occasion], AnyEvent | None]
 
@@ -312,4 +344,6 @@ BUILDERS: Final[dict[type, _Builder]] = {
     ContextRow: _builder(_context),
     ReceiptRow: _builder(_receipt),
     TokenPool: _builder(_pool),
+    LogRow: _builder(_log),
+    LogEntryRow: _builder(_log_entry),
 }

@@ -252,6 +252,60 @@ class PoolDeleted(Event, frozen=True):
     name: str
 
 
+class AboutLog(Event, frozen=True):
+    """The root of the events that are about one log of a project. The head of the log is told by `revision`."""
+
+    project: str
+    name: str
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        return (self.project,)
+
+
+class LogAppended(AboutLog, frozen=True):
+    """Entries were appended to a log, with all positions from the first to the last.
+
+    No entry below `first_live` is there any more: the log retains a number of entries, or some have expired.
+    """
+
+    first_position: int
+    last_position: int
+    first_live: int
+
+
+class LogPopped(AboutLog, frozen=True):
+    """The last entry of a log was removed, by a caller that got it."""
+
+    position: int
+
+
+class LogCleared(AboutLog, frozen=True):
+    """All entries of a log were removed: no entry below `first_live` is there any more."""
+
+    first_live: int
+
+
+class LogRetentionChanged(AboutLog, frozen=True):
+    """The retention of a log was set, which also creates a log. It applies at once: entries below `first_live` are
+    gone.
+    """
+
+    keep_entries: int | None
+    keep_ms: int | None
+    first_live: int
+
+
+class LogTrimmed(AboutLog, frozen=True):
+    """Entries of a log have expired: no entry below `first_live` is there any more. The head is as before."""
+
+    first_live: int
+
+
+class LogDeleted(AboutLog, frozen=True):
+    """A log was deleted with its entries. A later log of that name begins at position 1."""
+
+
 AnyEvent = (
     FragmentStored
     | FragmentPromoted
@@ -276,5 +330,11 @@ AnyEvent = (
     | ChangeRecorded
     | PoolChanged
     | PoolDeleted
+    | LogAppended
+    | LogPopped
+    | LogCleared
+    | LogRetentionChanged
+    | LogTrimmed
+    | LogDeleted
 )
 """The closed union of events. The codec, the store and the public API use it."""

@@ -4,13 +4,14 @@ An invariant recomputes from the rows whatever the tables derive from them: inde
 That costs a scan of the state. The tests check all invariants after every command, `stepwell doctor` checks a data
 directory, and a manager checks all of them when it starts from a store. Nothing on the path of a request does.
 
-To add one, write a generator that yields the place of each violation, and decorate it with `@invariant`.
+To add one, write a generator that yields the place of each violation, and decorate it with `@invariant`. The invariants
+of logs and of token pools are in the modules of these subjects.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
@@ -18,9 +19,14 @@ from stepwell import limits
 from stepwell.domain.bounded_types import canonical
 from stepwell.domain.changesets.model import ChangesetState, derive_operation
 from stepwell.domain.changesets.paths import check_mode
+from stepwell.domain.invariant_registry import INVARIANTS as INVARIANTS  # noqa: PLC0414 - for all who check
+from stepwell.domain.invariant_registry import check as check  # noqa: PLC0414
+from stepwell.domain.invariant_registry import invariant
+from stepwell.domain.logs import invariants as _log_invariants  # noqa: F401 - importing a module enters its claims
 from stepwell.domain.plans.lifecycle import POSITIONS, TERMINAL
 from stepwell.domain.plans.model import Phase, PlanState, Position
 from stepwell.domain.plans.validations import not_passed
+from stepwell.domain.pools import invariants as _pool_invariants  # noqa: F401
 from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import BodyTable
 from stepwell.domain.tiers.model import Tier
@@ -28,35 +34,8 @@ from stepwell.domain.tiers.source_outline import stands_for_file
 from stepwell.domain.tiers.tier_index import KEPT_TIERS, FragmentEntry, Usage
 from stepwell.text import plural
 
-Invariant = Callable[[State], Iterator[str]]
-"""A claim about a state. It yields a text for each place where the claim does not hold."""
-
-INVARIANTS: dict[str, Invariant] = {}
-"""All invariants by name."""
-
-
-def invariant(claim: Invariant) -> Invariant:
-    """Register a claim under its function's name."""
-    INVARIANTS[claim.__name__] = claim
-    return claim
-
-
 BUDGET: Final = "every_tier_is_within_its_budget"
 """The only invariant that a manager can repair: it demotes fragments and deletes old receipts until it holds."""
-
-
-def check(state: State, *, only: Container[str] | None = None, but: Container[str] = ()) -> list[str]:
-    """Return every violation as `name: where`. `only` selects invariants by name, `but` leaves some out."""
-    claims = {name: claim for name, claim in INVARIANTS.items() if (only is None or name in only) and name not in but}
-    return [f"{name}: {where}" for name, claim in claims.items() for where in _violations(claim, state)]
-
-
-def _violations(claim: Invariant, state: State) -> Iterator[str]:
-    """Yield the violations of one claim. A claim that raises is a violation: a state can be too broken to check."""
-    try:
-        yield from claim(state)
-    except Exception as error:  # noqa: BLE001 - an error of any kind means that the claim was not shown to hold
-        yield f"it could not be checked: {error!r}"
 
 
 def _lists(state: State) -> Iterator[tuple[bool, Tier, Iterator[FragmentEntry]]]:
@@ -216,6 +195,9 @@ def bodies_are_counted_exactly(state: State) -> Iterator[str]:
     for row in (*state.receipts, *state.tasks):
         for body in row.held:
             actual.retain(body, row.tier)
+    for run in state.logs.entries.by_log.values():
+        for appended in run:
+            actual.retain((appended.digest, appended.size), appended.tier)
     for digest, count in state.bodies.counts.items():
         if count.is_tried:  # the only part of a count that no row determines
             actual.note_packed(digest, count.packed)
@@ -242,22 +224,6 @@ def actions_are_filed_under_their_names(state: State) -> Iterator[str]:
     for name, action in state.actions.rows.items():
         if name != action.name or canonical(action.name) != action.name:
             yield f"{action.name} under {name}"
-
-
-@invariant
-def pools_agree_with_their_leases(state: State) -> Iterator[str]:
-    """The index of sessions with tokens has each lease of each pool, and no lease is granted beyond its pool.
-
-    A lease that is missing there would outlive its session, and hold its tokens for ever.
-    """
-    actual = defaultdict[str, Counter[str]](Counter)
-    for pool in state.pools:
-        for lease in pool.leases:
-            actual[lease.session_id][pool.name] += 1
-        if pool.spent_parts < 0 or len({lease.lease_id for lease in pool.leases}) < len(pool.leases):
-            yield f"pool {pool.name} has impossible counters"
-    if actual != state.pools.by_session:
-        yield "tokens by session differ"
 
 
 @invariant

@@ -29,6 +29,7 @@ from msgspec import Struct
 from stepwell import limits
 from stepwell.domain.changesets import rules as changeset_rules
 from stepwell.domain.commands import Command, Ephemeral, EphemeralInternal, Write
+from stepwell.domain.logs import rules as log_rules
 from stepwell.domain.plans import actions, decisions, merge, retention, subplans
 from stepwell.domain.plans import apply as plan_apply
 from stepwell.domain.plans import rules as plan_rules
@@ -52,6 +53,7 @@ RULES = (
     plan_apply,
     changeset_rules,
     decisions,
+    log_rules,
     merge,
     plan_rules,
     pool_rules,

@@ -9,51 +9,27 @@ the events in `events`, which tell watchers of the same facts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Generic, TypeVar, cast
-
 from msgspec import Struct
 
 from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
+from stepwell.domain.logs.model import LogEntryRow, LogRow
+from stepwell.domain.logs.replies import (
+    EntriesAppended,
+    EntriesFound,
+    EntryPopped,
+    LogFound,
+    LogPage,
+    LogRemoved,
+    LogsTrimmed,
+)
 from stepwell.domain.plans.model import Action, ActionState, Decision, Phase, Plan, PlanState
 from stepwell.domain.pools.model import TokenLease, TokenPool
 from stepwell.domain.receipts.model import ReceiptRow
+from stepwell.domain.reply_roots import Page as Page  # noqa: PLC0414 - the roots are imported from here, too
+from stepwell.domain.reply_roots import Reply as Reply  # noqa: PLC0414
 from stepwell.domain.tasks.model import StrategyOffer, StrategyProblem, Task, TaskState, Worker
 from stepwell.domain.tiers.model import FragmentRow, Tier, TierBudget
-from stepwell.text import PlainEnum, brief_repr, describe, plural, quoted
-
-T = TypeVar("T")
-
-
-class Reply(Struct, frozen=True, array_like=True, gc=False, tag=True):
-    """The root of the replies. A reply is complete: a client never needs a second request to understand it."""
-
-    @property
-    def body_digests(self) -> tuple[bytes, ...]:
-        """The digests of the bodies whose place the manager sends along with the reply."""
-        return ()
-
-
-class Page(Reply, Generic[T], frozen=True):
-    """The root of the pages: rows, which are the first field of each page, and the cursor of the next page.
-
-    Iterating yields the rows of this page, and `len` counts them; neither asks for the next page. So a page without
-    rows is false, and it can still have a `cursor`. A `cursor` of None means that this is the last page.
-    """
-
-    def __iter__(self) -> Iterator[T]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __repr__(self) -> str:
-        cursor = getattr(self, "cursor", None)
-        return describe(self, plural(len(self), "row"), f"cursor {quoted(cursor)}" if cursor else "the last page")
-
-    @property
-    def _rows(self) -> tuple[T, ...]:
-        return cast("tuple[T, ...]", getattr(self, self.__struct_fields__[0]))
+from stepwell.text import PlainEnum, brief_repr, describe, quoted
 
 
 class Note(PlainEnum):
@@ -403,7 +379,18 @@ class TasksForgotten(Reply, frozen=True):
 
 
 KeptRow = (
-    FragmentRow | TierBudget | Action | Plan | Decision | Changeset | ContextRow | EntryRow | ReceiptRow | TokenPool
+    FragmentRow
+    | TierBudget
+    | Action
+    | Plan
+    | Decision
+    | Changeset
+    | ContextRow
+    | EntryRow
+    | ReceiptRow
+    | TokenPool
+    | LogRow
+    | LogEntryRow
 )
 """The rows that survive the manager: revisions count their changes, the store keeps them, events tell of them."""
 
@@ -438,6 +425,13 @@ AnyReply = (
     | PoolFound
     | PoolPage
     | TokensLeased
+    | EntriesAppended
+    | EntryPopped
+    | EntriesFound
+    | LogFound
+    | LogRemoved
+    | LogPage
+    | LogsTrimmed
     | SessionEnded
     | LeasesKept
     | PlansForgotten

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.changesets.table import EntryTable
+from stepwell.domain.logs.model import LogEntryRow, LogRow
+from stepwell.domain.logs.table import LogTable
 from stepwell.domain.plans.model import Action, Decision, Plan
 from stepwell.domain.plans.table import PlanTable
 from stepwell.domain.pools.model import TokenPool
@@ -40,14 +42,14 @@ class _Swappable(Protocol):
     def unswap(self, before: object, after: object) -> None: ...
 
 
-_REFERRING = (FragmentRow, EntryRow, ReceiptRow, Task)
+_REFERRING = (FragmentRow, EntryRow, ReceiptRow, LogEntryRow, Task)
 """The types of rows that refer to bodies. Each has `held`, its references, and `tier`, from which it refers."""
 _REFERRING_SET = frozenset[type](_REFERRING)
 """The same types, for a lookup by the exact type of a row."""
 
 
 class State:
-    """Tiers, plans, changesets and receipts at one revision, and the tasks and workers of the moment.
+    """Tiers, plans, changesets, receipts and logs at one revision, and the tasks and workers of the moment.
 
     Rows of the first kind survive the manager: the store keeps them, and `revision` counts their changes. Tasks and
     workers end with the manager. `bodies` counts the references of all rows to bodies and is derived from them.
@@ -66,6 +68,7 @@ class State:
         self.entries = EntryTable()
         self.receipts = ReceiptTable()
         self.pools = PoolTable()
+        self.logs = LogTable()
         # From here on, nothing survives the manager.
         self.tasks = TaskTable()
         self.workers = WorkerTable()
@@ -80,6 +83,8 @@ class State:
             EntryRow: self.entries,
             ReceiptRow: self.receipts,
             TokenPool: self.pools,
+            LogRow: self.logs,
+            LogEntryRow: self.logs.entries,
             Task: self.tasks,
             Worker: self.workers,
         }
@@ -103,6 +108,8 @@ class State:
             + len(self.changesets)
             + len(self.receipts)
             + len(self.pools)
+            + len(self.logs)
+            + len(self.logs.entries)
         )
 
     def restore(

@@ -2,13 +2,14 @@
 
 A bound that a user may want to move is a default here and a field of a configuration Struct elsewhere.
 The relations that the code relies on are asserted at the bottom, so that no edit can break them unnoticed.
-The bounds of some subjects have modules of their own: `limits.tiers`, `limits.pools`, `limits.memory` and
-`limits.directory`. All are used as `limits.NAME`.
+The bounds of some subjects have modules of their own: `limits.tiers`, `limits.pools`, `limits.logs`, `limits.memory`
+and `limits.directory`. All are used as `limits.NAME`.
 """
 
 from typing import Final
 
 from stepwell.limits.directory import *
+from stepwell.limits.logs import *
 from stepwell.limits.memory import *
 from stepwell.limits.pools import *
 from stepwell.limits.tiers import *
@@ -451,6 +452,11 @@ assert OUTLINE_ANCHOR_CHARS_MAX < FRAGMENT_ID_CHARS_MAX <= CURSOR_CHARS_MAX, "an
 assert OUTLINE_REFS_CHARS_MAX <= METADATA_VALUE_CHARS_MAX, "an outline fits into metadata"
 assert RECEIPTS_MAX <= SCAN_ROWS_MAX, "a page of receipts examines all of them at the most"
 assert INLINE_BODY_BYTES_MAX <= RECEIPT_BYTES_MAX <= RECEIPTS_BYTES_MAX, "the largest receipt has room"
+assert LOG_INLINE_BYTES + LOG_APPENDED_MAX * (2 * METADATA_BYTES_MAX + KIB) < FRAME_BYTES_MAX - MIB, (
+    "the bodies inside an append, and the metadata of all its entries, are one frame"
+)
+assert LOG_APPENDED_MAX <= UPLOADS_PER_REQUEST_MAX, "the bodies of an append are the uploads of one request"
+assert RECONNECT_SECONDS_MAX * 1000 < LOG_POPPED_MS, "a client that comes back in time can read what it has popped"
 assert WATCHER_OUTBOX_BYTES < OUTBOX_BYTES_MAX, (
     "events alone do not fill the outbox of a watcher, unless one revision has very many"
 )

@@ -33,7 +33,8 @@ from stepwell.errors import StartFailed, StepwellError, StoreDamaged, StoreFaile
 from stepwell.manager.farewell import cause_of, farewell, reject_waiting
 from stepwell.manager.loop import Loop
 from stepwell.manager.request_handler import RequestHandler
-from stepwell.manager.state_owner import StateClock, StateOwner
+from stepwell.manager.state_clock import StateClock
+from stepwell.manager.state_owner import StateOwner
 from stepwell.protocol.fragment_index import is_supported
 from stepwell.protocol.messages import Refusal
 from stepwell.storage.files.directory import DataDirectory

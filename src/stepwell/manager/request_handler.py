@@ -26,7 +26,8 @@ from stepwell.domain.tiers.model import BodyRef
 from stepwell.domain.verdict import Origin
 from stepwell.errors import Busy, InvalidArgument, ManagerFault, OutcomeUnknown, OutOfScope, StepwellError
 from stepwell.manager.sessions import SessionRecord
-from stepwell.manager.state_owner import MANAGER, StateClock, StateOwner
+from stepwell.manager.state_clock import StateClock
+from stepwell.manager.state_owner import MANAGER, StateOwner
 from stepwell.protocol.codec import PartlyDecodedRequest, size_of
 from stepwell.protocol.messages import (
     AskView,

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.events import AnyEvent
+from stepwell.domain.logs.model import LogEntryRow, LogRow
 from stepwell.domain.plans.model import Action, Decision, Plan
 from stepwell.domain.pools.model import TokenPool
 from stepwell.domain.receipts.model import ReceiptRow
@@ -29,6 +30,8 @@ _TABLES: Final[dict[type, object]] = {
     EntryRow: rows.ENTRIES,
     ReceiptRow: rows.RECEIPTS,
     TokenPool: rows.POOLS,
+    LogRow: rows.LOGS,
+    LogEntryRow: rows.LOG_ENTRIES,
 }
 _json = msgspec.json.Encoder(order="deterministic")
 

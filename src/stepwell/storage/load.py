@@ -76,6 +76,8 @@ TABLES: Final = (
     "entries",
     "receipts",
     "pools",
+    "logs",
+    "log_entries",
     "sessions",
     "replies",
     "reply_parts",
@@ -260,6 +262,8 @@ class _TableReader:
         found += self.select(rows.ENTRIES, rows.ENTRIES.row)
         found += self.select(rows.RECEIPTS, rows.RECEIPTS.row)
         found += self.select(rows.POOLS, rows.POOLS.row)
+        found += self.select(rows.LOGS, rows.LOGS.row)
+        found += self.select(rows.LOG_ENTRIES, rows.LOG_ENTRIES.row)
         return found, leases
 
     def fragments(self) -> list[FragmentEntry]:

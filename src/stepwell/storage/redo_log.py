@@ -47,6 +47,8 @@ LOGGED: Final[tuple[CheckedTable, ...]] = (
     rows.ENTRIES,
     rows.RECEIPTS,
     rows.POOLS,
+    rows.LOGS,
+    rows.LOG_ENTRIES,
     rows.SESSIONS,
     rows.REPLIES,
     rows.REPLY_PARTS,

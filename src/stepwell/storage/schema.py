@@ -9,7 +9,7 @@ run inside the transaction of the manager's start, so that a failed start leaves
     fragments   rows of fragments with their access times, by serial
     bodies      one row per body, by number: its bytes, or the upload that has its parts
     body_parts  parts of large bodies
-    actions, plans, leases, decisions, contexts, changesets, entries, receipts
+    actions, plans, leases, decisions, contexts, changesets, entries, receipts, logs, log_entries
                 rows of the domain, nested fields as JSON
     pools       pools of tokens, with their leases as JSON
     sessions    clients that may come back, with the replies that they may ask for again in `replies`
@@ -274,6 +274,21 @@ CREATE TABLE pools (
     name TEXT PRIMARY KEY, tokens INTEGER NOT NULL, period_ms INTEGER, soft_percent INTEGER NOT NULL,
     spent_parts INTEGER NOT NULL, at_ms INTEGER NOT NULL, leases TEXT NOT NULL, created_at_ms INTEGER NOT NULL,
     revision INTEGER NOT NULL, checksum INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE logs (
+    project TEXT NOT NULL, name TEXT NOT NULL,
+    serial INTEGER NOT NULL,      -- by which its entries name it
+    head INTEGER NOT NULL, first_position INTEGER NOT NULL, last_position INTEGER NOT NULL,
+    next_position INTEGER NOT NULL, created_at_ms INTEGER NOT NULL, keep_entries INTEGER, keep_ms INTEGER,
+    checksum INTEGER NOT NULL,
+    PRIMARY KEY (project, name)
+) WITHOUT ROWID;
+CREATE TABLE log_entries (
+    log INTEGER NOT NULL,         -- the serial; 0: popped entries, which go after a time
+    position INTEGER NOT NULL, digest BLOB NOT NULL, size INTEGER NOT NULL, at_ms INTEGER NOT NULL,
+    revision INTEGER NOT NULL, kind TEXT NOT NULL, metadata TEXT NOT NULL,
+    checksum INTEGER NOT NULL,
+    PRIMARY KEY (log, position)
 ) WITHOUT ROWID
 """
 

@@ -28,8 +28,8 @@ from stepwell.client.session.tokens import counter
 from stepwell.domain.checks import require_instance
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.errors import InvalidArgument, NotOwner, RuntimeFault
-from stepwell.manager import state_owner
 from stepwell.manager.process import Settings, opened, resume
+from stepwell.manager.state_clock import StateClock
 from stepwell.storage.store import Durability
 from stepwell.telemetry import Logger, LogLevel
 from stepwell.testing.clock import Clock, ManagerClock
@@ -212,7 +212,7 @@ class LocalRuntime:
 
     def _run_manager(self, settings: Settings) -> None:
         """Run one manager until it is closed or killed."""
-        clock = state_owner.StateClock if self._clock is None else partial(ManagerClock, self._clock)
+        clock = StateClock if self._clock is None else partial(ManagerClock, self._clock)
         with contextlib.ExitStack() as stack:
             requests = stack.enter_context(opened(settings, self._log, clock))
             loop = LocalLoop(self._listener, requests, self._mailbox, self.faults, self._log)

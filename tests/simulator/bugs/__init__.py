@@ -9,6 +9,7 @@ from tests.simulator.bugs import (  # noqa: F401 - importing a module enters its
     domain,
     events,
     index,
+    logs,
     loop,
     memory,
     pools,

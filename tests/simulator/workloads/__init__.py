@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from tests.simulator.workloads.base import Actor
 from tests.simulator.workloads.changesets import record_changes
 from tests.simulator.workloads.counters import increment
+from tests.simulator.workloads.logs import use_log
 from tests.simulator.workloads.plans import drive_plan, work_on_children
 from tests.simulator.workloads.pools import use_pool
 from tests.simulator.workloads.tasks import run_task
@@ -19,6 +20,7 @@ WORKLOADS: dict[str, Callable[[Actor], Awaitable[None]]] = {
     "plans": drive_plan,
     "subplans": work_on_children,
     "changesets": record_changes,
+    "logs": use_log,
     "tasks": run_task,
     "watchers": watch_events,
     "pools": use_pool,

@@ -90,6 +90,10 @@ def image(state: State) -> dict[str, object]:
         "entries by plan": dict(state.entries.by_plan),
         "receipts": (dict(state.receipts.rows), dict(state.receipts.by_serial), state.receipts.bytes),
         "pools": (dict(state.pools.rows), {key: dict(names) for key, names in state.pools.by_session.items()}),
+        "logs": (dict(state.logs.rows), [*state.logs.order], dict(state.logs.by_serial), [*state.logs.due]),
+        "log entries": {serial: [*run] for serial, run in state.logs.entries.by_log.items()},
+        "log sums": [(run.bytes_from(0), len(run)) for run in state.logs.entries.by_log.values()],
+        "log count": len(state.logs.entries),
         "tasks": (dict(state.tasks.rows), state.tasks.next_serial),
         "workers": (dict(state.workers.rows), dict(state.workers.offered)),
     }

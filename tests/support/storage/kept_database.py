@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain.changesets.commands import RecordChange, StartChangeset
+from stepwell.domain.logs.commands import AppendToLog, NewEntry, PopFromLog, RetainInLog
 from stepwell.domain.plans.commands import RecordDecision
 from stepwell.domain.receipts.commands import StoreReceipt
 from stepwell.domain.tiers.commands import GetFragment, StoreFragment
@@ -47,12 +48,16 @@ MODES: Final = (0o100644, 0o100755)
 MODES_SINCE: Final = 5  # entries of earlier versions do not know them, nor in which order they were recorded
 RECEIPTS: Final = {"first": b"the bytes of a receipt", "second": b""}  # in the order of their storing
 RECEIPTS_SINCE: Final = 4  # files of earlier versions have none
+LOG: Final = {1: (b"the bytes of a receipt", "text", {}), 2: (b"an entry", "note", METADATA)}
+LOG_AFTER: Final = (4, 4, 60_000)  # next position, and the retention in number and time
+LOGS_SINCE: Final = 8  # files of earlier versions have none
 SESSION: Final = SessionRow("session", ("p", "q/r"), 1, "boot/1", 4)
 REPLIES: Final = [("session", 4, b"frame 4"), ("session", 9, b"frame 9")]
 REPLY_PARTS: Final = [ReplyPart("session", 10, 0, encode_results([])), ReplyPart("session", 10, 1, encode_results([]))]
 REPLY_PARTS_SINCE: Final = 6  # files of earlier versions have none
 LEASE_TOKEN: Final = 13
 EVENTS: Final = 17
+LOG_EVENTS: Final = 4
 
 
 def keep_some(made: DurableState) -> None:
@@ -83,6 +88,10 @@ def keep_some(made: DurableState) -> None:
     )
     (first, *later), (reply, *replies), (part, *parts) = RECEIPTS.items(), REPLIES, REPLY_PARTS
     store_receipt(made, *first)
+    entries = tuple(NewEntry(*entry) for entry in LOG.values())
+    made.do(AppendToLog("p", "log", entries))
+    made.do(AppendToLog("p", "log", (NewEntry(b"popped"),)))
+    made.do(PopFromLog("p", "log"))
     made.journal.record_session(SESSION)
     made.journal.record_reply(*reply)
     made.journal.record_reply_part(part)
@@ -91,6 +100,7 @@ def keep_some(made: DurableState) -> None:
     # This stays in the redo log.
     for receipt in later:
         store_receipt(made, *receipt)
+    made.do(RetainInLog("p", "log", *LOG_AFTER[1:]))
     for reply in replies:
         made.journal.record_reply(*reply)
     for part in parts:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from stepwell.domain.changesets.commands import RecordChange, StartChangeset
 from stepwell.domain.commands import Command
+from stepwell.domain.logs.commands import AppendToLog, NewEntry
 from stepwell.domain.plans.commands import (
     AdvancePlan,
     CompletePhase,
@@ -262,6 +263,7 @@ def fill(made: DurableState) -> None:
     made.do(StartChangeset("plan", "context", "changeset", lease))
     made.do(RecordChange("plan", "context", lease, "a.py", b"before", b"after"))
     made.do(StoreReceipt("receipt", ("p",), "a title", b"the bytes of a receipt"))
+    made.do(AppendToLog("p", "log", (NewEntry(b"an entry"), NewEntry(b"another", "note", {"by": "alice"}))))
     made.journal.record_session(SessionRow("session", ("p",), 1, "boot/1"))
     made.journal.record_reply("session", 1, b"frame")
     made.journal.record_reply_part(ReplyPart("session", 2, 0, encode_results([])))

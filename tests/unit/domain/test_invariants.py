@@ -9,6 +9,7 @@ from stepwell import limits
 from stepwell.domain import invariants
 from stepwell.domain.changesets.model import ChangesetState, Content, Operation
 from stepwell.domain.invariants import INVARIANTS
+from stepwell.domain.logs.commands import AppendToLog, DeleteLog, NewEntry, PopFromLog, RetainInLog
 from stepwell.domain.plans.commands import (
     AdvancePlan,
     CancelPlan,
@@ -73,6 +74,13 @@ def state() -> State:
     world.do(RecordDecision("plan", "d2", world.lease(), "q", "c", parent_id="d1"))
     for name in ("r1", "r2"):
         world.do(StoreReceipt(name, ("p", "q"), "a title", name.encode()))
+    world.do(AppendToLog("p", "log", tuple(NewEntry(body) for body in (b"r1", b"two", b"three", b"popped"))))
+    world.do(PopFromLog("p", "log"))
+    world.do(RetainInLog("p", "log", keep_ms=1_000))
+    world.do(AppendToLog("p", "gone", (NewEntry(b"of a log that is gone"),)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "LOG_ROWS_PER_STEP", 0)
+        world.do(DeleteLog("p", "gone"))
     return world.state
 
 
@@ -422,6 +430,45 @@ def change_pool(**fields: object) -> Damage:
     return lambda state: state.pools.swap(None, replace(pool, **fields))
 
 
+def change_log(**fields: object) -> Damage:
+    def damage(state: State) -> None:
+        row = state.logs.rows["p", "log"]
+        state.logs.rows[row.key] = state.logs.by_serial[row.serial] = replace(row, **fields)
+
+    return damage
+
+
+def change_entry(position: int, /, **fields: object) -> Damage:
+    def damage(state: State) -> None:
+        rows = state.logs.entries.by_log[state.logs.rows["p", "log"].serial]._rows
+        for at, row in enumerate(rows):
+            if row is not None and row.position == position:
+                rows[at] = replace(row, **fields)
+
+    return damage
+
+
+def lose_last_entry(state: State) -> None:
+    run = state.logs.entries.by_log[state.logs.rows["p", "log"].serial]
+    run.remove(run[-1])
+
+
+def miscount_entries_of_logs(state: State) -> None:
+    state.logs.entries._count += 1
+
+
+def lose_from_names(state: State) -> None:
+    state.logs.order.clear()
+
+
+def lose_from_serials(state: State) -> None:
+    state.logs.by_serial.clear()
+
+
+def lose_what_is_due(state: State) -> None:
+    state.logs.due.clear()
+
+
 DAMAGES: dict[str, list[Damage]] = {
     "pages_have_every_row": [lose_order_of_actions],
     "each_fragment_is_in_exactly_one_tier": [file_twice, lose_from_ring, change_tier_of_row],
@@ -532,6 +579,21 @@ DAMAGES: dict[str, list[Damage]] = {
         change_receipt(revision=1_000),
         change_receipt(projects=("q", "p")),
         change_receipt(projects=("p", "p")),
+    ],
+    "logs_are_filed": [lose_from_names, lose_from_serials, lose_what_is_due],
+    "entries_of_logs_are_in_order": [
+        miscount_entries_of_logs,
+        lose_last_entry,
+        change_entry(3, position=1),
+        change_entry(2, at_ms=0),
+        change_entry(2, log=7),
+        change_entry(2, size=9),
+        change_entry(3, revision=1_000_000),
+        change_log(head=1_000_000),
+        change_log(first_position=9),
+        change_log(last_position=2),
+        change_log(last_position=4),
+        change_log(next_position=1),
     ],
 }
 """What breaks each invariant, in each of the ways that it speaks of."""

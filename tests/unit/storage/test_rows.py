@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from stepwell.domain.changesets.model import Changeset, ChangesetState, Content, ContextRow, EntryRow, Operation
+from stepwell.domain.logs.model import LogEntryRow, LogRow
 from stepwell.domain.plans.commands import CreateAction, UseAction
 from stepwell.domain.plans.conflicts import ConflictState, Merge, MergeConflict, Resolution
 from stepwell.domain.plans.model import (
@@ -128,11 +129,17 @@ ROWS: list[KeptRow] = [
     TokenPool("team/2", 10**12, 2_678_400_000, 100, 2**60, NOON_MS, (TOKEN_LEASE, TOKEN_LEASE), NOON_MS, 2**40),
     ReceiptRow("receipt", ("p",), "", 0, DIGEST, 1, 2, 3),
     ReceiptRow("receipt-2", ("p", "q/r"), TEXT, 2**40, DIGEST, NOON_MS, 2**40, 2**40),
+    LogRow("p", "log", 1, 2, 3, 4, 5, 6),
+    LogRow("q/r", TEXT.strip(), 2**40, 2**41, 2**42, 2**42, 2**43, NOON_MS, 2**53, 2**53),
+    LogEntryRow(1, 3, DIGEST, 0, 6, 2),
+    LogEntryRow(2**40, 2**42, DIGEST, 2**40, NOON_MS, 2**41, "note", {"text": TEXT, "": ""}),
 ]  # fmt: skip
 IDS = [f"{number} {type(row).__name__}" for number, row in enumerate(ROWS)]
 TABLES: list[tuple[str, tuple[str, ...]]] = [
     *((each.name, each.columns) for each in (rows.ACTIONS, rows.PLANS, rows.DECISIONS, rows.CONTEXTS, rows.CHANGESETS)),
     (rows.RECEIPTS.name, rows.RECEIPTS.columns),
+    (rows.LOGS.name, LogRow.__struct_fields__),
+    (rows.LOG_ENTRIES.name, LogEntryRow.__struct_fields__),
     ("sessions", SessionRow.__struct_fields__),
     ("leases", ("plan_id", *Lease.__struct_fields__)),
     (

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from stepwell.domain import invariants
+from stepwell.domain.logs.model import POPPED
 from stepwell.domain.plans.model import Lease, Phase, PlanState
 from stepwell.domain.tiers.model import Tier
 from stepwell.memory.compression import unpack
@@ -22,7 +23,7 @@ from tests.support.storage.kept_database import SUFFIX, VERSIONS
 from tests.support.storage.state import NOON_MS, DurableState, durable_state
 
 FILES = sorted(VERSIONS.glob(f"*{SUFFIX}"))
-BYTES_MAX = 120_000
+BYTES_MAX = 150_000
 
 
 def test_every_version_has_its_file() -> None:
@@ -50,13 +51,15 @@ def test_everything_in_it_is_found(file: Path, tmp_path: Path) -> None:
             fragments_are_there(made)
             plan_is_there(made, knows_modes=int(file.stem) >= kept_database.MODES_SINCE)
             receipts_are_there(made, kept_database.RECEIPTS if int(file.stem) >= kept_database.RECEIPTS_SINCE else {})
+            log_is_there(made, is_in_it=int(file.stem) >= kept_database.LOGS_SINCE)
             found = made.owner.stored
             assert found is not None
             assert (found.sessions, found.replies) == ([kept_database.SESSION], kept_database.REPLIES)
             has_parts = int(file.stem) >= kept_database.REPLY_PARTS_SINCE
             assert found.reply_parts == (kept_database.REPLY_PARTS if has_parts else [])
             assert made.owner._state.budget == kept_database.BUDGET
-            assert len(made.store.events_after(0, 1_000)) == kept_database.EVENTS
+            events = kept_database.EVENTS + kept_database.LOG_EVENTS * (int(file.stem) >= kept_database.LOGS_SINCE)
+            assert len(made.store.events_after(0, 1_000)) == events
             made.work()
 
 
@@ -98,6 +101,20 @@ def receipts_are_there(made: DurableState, wanted: dict[str, bytes]) -> None:
         assert (row.projects, row.title) == (("p", "q/r"), f"which {row.receipt_id}? 🐟")
         assert row.created_at_ms == NOON_MS + 7
         assert body_of(made, row.digest, row.size) == wanted[row.receipt_id]
+
+
+def log_is_there(made: DurableState, *, is_in_it: bool) -> None:
+    logs = made.owner._state.logs
+    assert [log.key for log in logs] == [("p", "log")] * is_in_it
+    for log in logs:
+        assert (log.next_position, log.keep_entries, log.keep_ms) == kept_database.LOG_AFTER
+        entries = logs.entries.of(log.serial)
+        assert {row.position: (row.kind, row.metadata) for row in entries} == {
+            position: entry[1:] for position, entry in kept_database.LOG.items()
+        }
+        for row in entries:
+            assert body_of(made, row.digest, row.size) == kept_database.LOG[row.position][0]
+        assert [body_of(made, row.digest, row.size) for row in logs.entries.of(POPPED)] == [b"popped"]
 
 
 def body_of(made: DurableState, digest: bytes, size: int) -> bytes:
