@@ -8,6 +8,9 @@ from msgspec.structs import replace
 
 from stepwell.domain.pools import rules
 from stepwell.domain.pools.model import TokenPool
+from stepwell.domain.replies import TokensLeased
+from stepwell.domain.state import State
+from stepwell.domain.verdict import Verdict
 from stepwell.manager.state_owner import StateOwner
 from tests.simulator.bugs.registry import bug, patched
 
@@ -24,7 +27,7 @@ def tokens_held_by_the_dead() -> AbstractContextManager[None]:
 
 @bug("The use of a lease is counted in the lease only, so that it is free again when the lease ends.")
 def use_is_not_spent() -> AbstractContextManager[None]:
-    def changed(state: object, after: TokenPool, reply: object = None) -> object:
+    def changed(state: State, after: TokenPool, reply: TokensLeased | None = None) -> Verdict:
         return original(state, replace(after, spent_parts=0), reply)
 
     original = rules._changed
