@@ -126,6 +126,8 @@ ROWS: list[KeptRow] = [
     ReceiptRow("receipt-2", ("p", "q/r"), TEXT, 2**40, DIGEST, NOON_MS, 2**40, 2**40),
 ]  # fmt: skip
 IDS = [f"{number} {type(row).__name__}" for number, row in enumerate(ROWS)]
+LATER = ("writer", "keep", "expires_at_ms", "expires_after_ms")
+"""Columns of fragments that a later version has added behind the others."""
 TABLES: list[tuple[str, tuple[str, ...]]] = [
     *((each.name, each.columns) for each in (rows.ACTIONS, rows.PLANS, rows.DECISIONS, rows.CONTEXTS, rows.CHANGESETS)),
     (rows.RECEIPTS.name, rows.RECEIPTS.columns),
@@ -134,8 +136,9 @@ TABLES: list[tuple[str, tuple[str, ...]]] = [
     (
         "fragments",
         (
-            *FragmentRow.__struct_fields__,
+            *(name for name in FragmentRow.__struct_fields__ if name not in LATER),
             *("tick", "touched_at_ms", "last_accessed_ms", "access_count", "accesses_since_move"),
+            *LATER,
         ),
     ),
     (
