@@ -287,7 +287,9 @@ def test_stores_with_options_are_not_simple(options: StoreOptions) -> None:
     state = State()
     machine.apply(state, StoreFragment("p", "a", b"a", 1), origin())
     before = image(state)
-    assert machine.apply_store_run(state, [StoreFragment("p", "b", b"b", 1, options=options)], origin(), ROOM).rows == []
+    assert (
+        machine.apply_store_run(state, [StoreFragment("p", "b", b"b", 1, options=options)], origin(), ROOM).rows == []
+    )
     assert image(state) == before
 
 

@@ -403,7 +403,9 @@ def _find_equal(state: State, key: Key, digest: bytes, origin: Origin) -> Fragme
     if not index.is_complete:
         raise Busy(f"the bodies of project {project!r} are being indexed for unique=True: send the request again")
     entries = map(state.fragments.by_id(project).__getitem__, index.of(digest))
-    others = (each.row for each in entries if each.row.fragment_id != fragment_id and not each.is_expired(origin.now_ms))
+    others = (
+        each.row for each in entries if each.row.fragment_id != fragment_id and not each.is_expired(origin.now_ms)
+    )
     return next(others, None)
 
 
