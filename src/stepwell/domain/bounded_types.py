@@ -85,6 +85,22 @@ Metadata = Annotated[
 Tokens = Annotated[int, Meta(ge=1, le=2**53, description="tokens are a whole number, at least 1")]
 Revision = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a revision is a whole number, 0 for 'absent'")]
 Positive = Annotated[int, Meta(ge=1, le=2**53, description="give a whole number, at least 1")]
+ExpiryTime = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=limits.EXPIRES_AT_MS_MAX,
+        description="give the time of expiry in milliseconds since 1970, up to the year 9999",
+    ),
+]
+ExpirySpan = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=limits.EXPIRES_AFTER_MS_MAX,
+        description="give the milliseconds until expiry, from 1 up to 100 years; leave it out for never",
+    ),
+]
 # A command carries a body inside it, or the number under which the body was uploaded on the same connection before.
 Body = Annotated[
     bytes,

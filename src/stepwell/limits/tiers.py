@@ -22,3 +22,5 @@ KEPT_ENTRIES: Final = 1_000_000  # fragments stored with `keep`, which no tier c
 EXPIRED_PER_STEP_MAX: Final = 1_000  # fragments that are deleted in a turn because they have expired
 WRITERS_CACHED_MAX: Final = 1_024  # sessions, with their work, whose fragments share one object that names them
 EQUAL_BODIES_ROWS_PER_STEP: Final = 20_000  # fragments that a store enters into the index of bodies: about 10 ms
+EXPIRES_AT_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999: no later time can be shown
+EXPIRES_AFTER_MS_MAX: Final = 100 * 366 * 24 * 60 * 60 * 1000  # a hundred years after a read, which is long before it

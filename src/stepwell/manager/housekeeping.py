@@ -55,7 +55,6 @@ class Housekeeping:
         self._clock = clock
         self._log = log
         self.due_at_s = self.sweep_due_at_s = self._tidy_due_at_s = clock.now_s()
-        self.has_expired = False  # fragments that are to be deleted in the next turn
 
     def make_due(self, now_s: float) -> None:
         """Let every timer fire at the next occasion. For tests, which put the clock forward."""
@@ -108,13 +107,16 @@ class Housekeeping:
         assert isinstance(ended, SessionEnded)
         return ended
 
+    @property
+    def has_expired(self) -> bool:
+        """True if there are fragments to delete: the next turn follows at once, and a view may be waiting for it."""
+        due_ms = self.owner.next_fragment_expiry_ms
+        return due_ms is not None and due_ms <= self._clock.now_ms()
+
     def expire_fragments(self) -> None:
         """Delete the fragments that have expired, up to a bound. The next turn, which follows at once, goes on."""
-        due_ms = self.owner.next_fragment_expiry_ms
-        if due_ms is not None and due_ms <= self._clock.now_ms():
-            reply = self._execute(ExpireFragments()).reply
-            assert isinstance(reply, FragmentsMoved)
-            self.has_expired = reply.more
+        if self.has_expired:
+            self._execute(ExpireFragments())
 
     def expire_leases(self) -> None:
         """Release the leases whose time is over."""

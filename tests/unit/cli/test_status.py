@@ -45,6 +45,7 @@ def test_the_table(runtime: sw.Runtime, capsys: pytest.CaptureFixture[str]) -> N
     assert " ".join(rows["shared"]).startswith("memory 1,048,576 of 33,554,432 bytes in 1 segment,")
     assert rows["tokens"] == ["counted", "by", "estimate"]
     assert rows["writes"] == ["survive", "nothing:", "they", "are", "in", "memory", "(durability:", "none)"]
+    assert rows["kept"] == ["0", "0", "0", "0", "1,000,000", "entries"]
     assert "stored" not in rows
 
 

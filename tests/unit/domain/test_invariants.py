@@ -27,9 +27,10 @@ from stepwell.domain.pools.model import TokenLease, TokenPool
 from stepwell.domain.receipts.commands import StoreReceipt
 from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import BodyCount, digest_of
+from stepwell.domain.tiers.commands import StoreOptions
 from stepwell.domain.tiers.model import Tier, TierBudget
 from stepwell.domain.tiers.tier_index import FragmentEntry
-from tests.support.domain.world import LINKS, World, image
+from tests.support.domain.world import LINKS, NOON_MS, World, image
 
 Damage = Callable[[State], None]
 TESTS = Validation("tests", ("pytest",))
@@ -42,6 +43,10 @@ def state() -> State:
     for name in "abc":
         world.store(name, 3)
     world.store("w", tier=Tier.WARM, project="q")
+    world.store("k", options=StoreOptions(keep=True, expires_after_ms=1_000))
+    world.store("u", tier=Tier.COLD, project="u", options=StoreOptions(unique=True, expires_at_ms=2 * NOON_MS))
+    world.store("v", project="u", body=b"u", options=StoreOptions(unique=True))
+    world.store("v", tier=Tier.COLD, project="u", body=b"v")
     world.use("old")
     world.do(CancelPlan("old"))
     world.use()
@@ -176,6 +181,10 @@ def overfill_cold(state: State) -> None:
     state.fragments._tiers[Tier.COLD].usage.entries = 4
 
 
+def overfill_kept(state: State) -> None:
+    state.fragments._kept[Tier.COLD].usage.entries = limits.KEPT_ENTRIES
+
+
 def miscount_tokens(state: State) -> None:
     state.fragments._tiers[Tier.HOT].usage.tokens -= 1
 
@@ -186,6 +195,49 @@ def miscount_files(state: State) -> None:
 
 def miscount_bytes_of_a_project(state: State) -> None:
     state.fragments._projects["q"].tiers[Tier.WARM].usage.bytes += 1
+
+
+def miscount_kept(state: State) -> None:
+    state.fragments._kept[Tier.HOT].usage.tokens += 1
+
+
+def miscount_kept_of_a_project(state: State) -> None:
+    state.fragments._projects["p"].kept[Tier.HOT].usage.bytes += 1
+
+
+def keep_and_count_in_a_tier(state: State) -> None:
+    table = state.fragments
+    entry = table.entries["p", "k"]
+    table._kept[Tier.HOT].lru.unlink(entry)
+    table._tiers[Tier.HOT].lru.extend((entry,))
+
+
+def lose_from_expiry(state: State) -> None:
+    state.fragments.expiry.set(("p", "k"), None)
+
+
+def expire_earlier(state: State) -> None:
+    state.fragments.expiry.set(("p", "k"), 1)
+
+
+def expire_what_stays(state: State) -> None:
+    state.fragments.expiry.set(("p", "a"), 1)
+
+
+def read_without_moving_the_expiry(state: State) -> None:
+    state.fragments.entries["p", "k"].last_accessed_ms += 1
+
+
+def lose_an_equal_body(state: State) -> None:
+    index = state.fragments.equal_bodies("u")
+    assert index is not None
+    index._ids.popitem()
+
+
+def find_what_is_not_equal(state: State) -> None:
+    index = state.fragments.equal_bodies("u")
+    assert index is not None
+    index._ids[digest_of(b"u")] = {"u": None, "v": None}
 
 
 def shuffle_ring(state: State) -> None:
@@ -471,17 +523,31 @@ def lose_what_is_due(state: State) -> None:
 
 DAMAGES: dict[str, list[Damage]] = {
     "pages_have_every_row": [lose_order_of_actions],
-    "each_fragment_is_in_exactly_one_tier": [file_twice, lose_from_ring, change_tier_of_row],
+    "each_fragment_is_in_exactly_one_tier": [file_twice, lose_from_ring, change_tier_of_row, keep_and_count_in_a_tier],
+    "what_expires_is_filed_by_its_time": [
+        lose_from_expiry,
+        expire_earlier,
+        expire_what_stays,
+        read_without_moving_the_expiry,
+    ],
+    "equal_bodies_are_found": [lose_an_equal_body, find_what_is_not_equal],
     "every_tier_is_within_its_budget": [
         lower_budget(hot_tokens=8),
         overfill_warm,
         overfill_cold,
+        overfill_kept,
         lower_budget(bodies_bytes=1),
         lower_budget(arena_bytes=1),
         overfill_receipts,
         overfill_receipt_bytes,
     ],
-    "sums_equal_what_they_sum": [miscount_tokens, miscount_bytes_of_a_project, miscount_files],
+    "sums_equal_what_they_sum": [
+        miscount_tokens,
+        miscount_bytes_of_a_project,
+        miscount_files,
+        miscount_kept,
+        miscount_kept_of_a_project,
+    ],
     "orders_of_use_are_orders_of_time": [shuffle_ring, shuffle_ring_of_a_project, turn_back_time],
     "projects_have_their_fragments_in_order_of_creation": [lose_from_pages, shuffle_pages, serial_from_the_future],
     "bodies_are_counted_exactly": [

@@ -135,6 +135,8 @@ ROWS: list[KeptRow] = [
     LogEntryRow(2**40, 2**42, DIGEST, 2**40, NOON_MS, 2**41, "note", {"text": TEXT, "": ""}),
 ]  # fmt: skip
 IDS = [f"{number} {type(row).__name__}" for number, row in enumerate(ROWS)]
+LATER = ("writer", "keep", "expires_at_ms", "expires_after_ms")
+"""Columns of fragments that a later version has added behind the others."""
 TABLES: list[tuple[str, tuple[str, ...]]] = [
     *((each.name, each.columns) for each in (rows.ACTIONS, rows.PLANS, rows.DECISIONS, rows.CONTEXTS, rows.CHANGESETS)),
     (rows.RECEIPTS.name, rows.RECEIPTS.columns),
@@ -145,8 +147,9 @@ TABLES: list[tuple[str, tuple[str, ...]]] = [
     (
         "fragments",
         (
-            *FragmentRow.__struct_fields__,
+            *(name for name in FragmentRow.__struct_fields__ if name not in LATER),
             *("tick", "touched_at_ms", "last_accessed_ms", "access_count", "accesses_since_move"),
+            *LATER,
         ),
     ),
     (

@@ -15,12 +15,13 @@ from stepwell.domain import replies
 from stepwell.domain.bounded_types import (
     Body,
     Cursor,
+    ExpirySpan,
+    ExpiryTime,
     FragmentId,
     Glob,
     Label,
     Metadata,
     PageLimit,
-    Positive,
     ProjectName,
     RawDigest,
     Revision,
@@ -43,8 +44,8 @@ class StoreOptions(Struct, frozen=True, array_like=True, gc=False):
     """
 
     keep: bool = False
-    expires_at_ms: Positive | None = None
-    expires_after_ms: Positive | None = None
+    expires_at_ms: ExpiryTime | None = None
+    expires_after_ms: ExpirySpan | None = None
     unique: bool = False
 
 

@@ -14,6 +14,8 @@ from msgspec import Meta, Struct
 
 from stepwell import limits
 from stepwell.domain.bounded_types import (
+    ExpirySpan,
+    ExpiryTime,
     FragmentId,
     Identifier,
     Label,
@@ -78,8 +80,8 @@ class Fragment(Struct, frozen=True, kw_only=True):
     program reads by id: checkpoints, sessions, memories.
 
     `expires_at_ms`, in milliseconds since 1970, is when the fragment expires: from that moment on it is absent. With
-    `expires_after_ms`, a read moves that time, so that it is at least so long after the last read. Alone, the latter
-    counts from the store. `peek` moves nothing.
+    `expires_after_ms`, the store and each read move that time, so that it is at least so long after them. `peek` moves
+    nothing.
     """
 
     fragment_id: UncheckedId
@@ -91,8 +93,8 @@ class Fragment(Struct, frozen=True, kw_only=True):
     detail_depth: Depth = 0
     metadata: Metadata = {}
     keep: bool = False
-    expires_at_ms: Positive | None = None
-    expires_after_ms: Positive | None = None
+    expires_at_ms: ExpiryTime | None = None
+    expires_after_ms: ExpirySpan | None = None
 
     def __post_init__(self) -> None:
         # The order is from cheap to expensive. Most fragments have plain names and no metadata.

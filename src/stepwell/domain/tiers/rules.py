@@ -92,8 +92,8 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
     origin.require((command.project,))
     if command.metadata:
         check_metadata(command.metadata)
-    is_absent = entry is None or entry.is_expired(origin.now_ms)
-    _require_revision(key, None if is_absent else current, command.expected_revision)
+    expired = current if entry and entry.is_expired(origin.now_ms) else None
+    _require_revision(key, None if expired else current, command.expected_revision)
     digest, size = origin.resolve_body(command.body)
     options = command.options or _NO_OPTIONS
     if options.unique and (equal := _find_equal(state, key, digest, origin)):
@@ -103,8 +103,10 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
     if state.bodies.bytes + size > budget.bodies_bytes:
         state.bodies.require_room(((digest, size),), budget.bodies_bytes)
     tier, note = _fitting_tier(budget, command.tier, command.tokens, size, keep=options.keep)
-    # Names that rows share are one object each. A replaced fragment keeps its time of creation and its serial.
+    # Names that rows share are one object each. A replaced fragment keeps its time of creation and its serial; one that
+    # has expired does not, because it is absent.
     revision = state.revision + 1
+    replaced = None if expired else current
     row = FragmentRow(
         project=state.fragments.interned_project(command.project) or command.project,
         fragment_id=current.fragment_id if current else command.fragment_id,
@@ -116,9 +118,9 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
         digest=digest,
         tier=tier,
         placed_at_ms=origin.now_ms,
-        created_at_ms=origin.now_ms if current is None or is_absent else current.created_at_ms,
+        created_at_ms=replaced.created_at_ms if replaced else origin.now_ms,
         revision=revision,
-        serial=current.serial if current else state.fragments.serial_at(revision),
+        serial=replaced.serial if replaced else state.fragments.serial_at(revision),
         metadata=command.metadata or NO_METADATA,
         keep=options.keep,
         expires_at_ms=_expiry(options, origin.now_ms),
@@ -126,7 +128,10 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
         writer=origin.writer_for(command.work),
     )
     inline = {digest: command.body} if isinstance(command.body, bytes) else {}
-    return Verdict(_placed_reply(row, note), place(state, current, row, origin), bodies=inline)
+    changes = place(state, current, row, origin)
+    if expired:
+        changes = (*changes[:-1], RowChanged(expired, None), RowChanged(None, row))
+    return Verdict(_placed_reply(row, note), changes, bodies=inline)
 
 
 @decides(GetFragment)
@@ -385,7 +390,7 @@ def _demotion(row: FragmentRow, target: Tier | None, origin: Origin) -> Fragment
 
 
 def _find_equal(state: State, key: Key, digest: bytes, origin: Origin) -> FragmentRow | None:
-    """Return the oldest other fragment of the project with a body, or None.
+    """Return another fragment of the project with a body, or None.
 
     Raises `Busy` while the bodies of a large project are being indexed for its first store of this kind.
     """
@@ -397,17 +402,21 @@ def _find_equal(state: State, key: Key, digest: bytes, origin: Origin) -> Fragme
         return None
     if not index.is_complete:
         raise Busy(f"the bodies of project {project!r} are being indexed for unique=True: send the request again")
-    by_id = state.fragments.by_id(project)
-    entries = [by_id[each] for each in index.of(digest)]
-    rows = [each.row for each in entries if not each.is_expired(origin.now_ms) and each.row.fragment_id != fragment_id]
-    return min(rows, key=lambda row: row.serial, default=None)
+    entries = map(state.fragments.by_id(project).__getitem__, index.of(digest))
+    others = (
+        each.row for each in entries if each.row.fragment_id != fragment_id and not each.is_expired(origin.now_ms)
+    )
+    return next(others, None)
 
 
 def _expiry(options: StoreOptions, now_ms: int) -> int | None:
-    """Return the time at which a fragment that is stored now expires, if no read moves it; None for never."""
-    if options.expires_at_ms is not None or options.expires_after_ms is None:
+    """Return the time at which a fragment that is stored now expires, if no read moves it; None for never.
+
+    It is never earlier than a read at this moment would make it.
+    """
+    if options.expires_after_ms is None:
         return options.expires_at_ms
-    return now_ms + options.expires_after_ms
+    return max(options.expires_at_ms or 0, now_ms + options.expires_after_ms)
 
 
 def _fitting_tier(budget: TierBudget, tier: Tier, tokens: int, size: int, *, keep: bool = False) -> tuple[Tier, Note]:

@@ -292,7 +292,9 @@ class FragmentTable:
                 continue
             found.append(entry)
             entry.access_count += count
-            entry.last_accessed_ms = now_ms
+            # A fragment whose expiry a read moves is read by request only. These reads were of what it replaced.
+            if entry.row.expires_after_ms is None:
+                entry.last_accessed_ms = now_ms
             if entry.row.keep:
                 kept.append(entry)
             elif entry.row.tier is HOT:
