@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import time
@@ -13,7 +14,8 @@ from tests.promises.defects import DEFECTS
 from tests.promises.model import Defect, Verdict
 from tests.promises.proof import Proof
 
-JOBS = 2
+JOBS = min(2 * (os.cpu_count() or 1), 8)
+"""Tests mostly wait: for processes to start, and for the disk."""
 
 
 def main(arguments: Sequence[str]) -> int:

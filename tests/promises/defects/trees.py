@@ -37,7 +37,7 @@ DEFECTS = (
         "trees/forward.py",
         "        sync_all(self._root, self._log)\n",
         "",
-        ("tests/unit/trees/test_transaction.py",),
+        ("tests/unit/trees/test_transaction.py::test_what_is_on_disk_before_what",),
     ),
     Defect(
         15,
@@ -56,6 +56,15 @@ DEFECTS = (
         "    if differing:\n        mismatches",
         "    if differing and not by_path:\n        mismatches",
         (f"{FEATURE}: Somebody was there first",),
+    ),
+    Defect(
+        15,
+        OVERWRITTEN,
+        "A file that another program has changed since is replaced when the change is taken back.",
+        "trees/undo.py",
+        "        return is_ours or is_nothing\n",
+        "        return True\n",
+        ("tests/unit/trees/test_recovery.py::test_somebody_changed_files_since",),
     ),
     Defect(
         15,
