@@ -9,6 +9,8 @@ from tests.promises import document
 from tests.promises.defects import DEFECTS
 from tests.promises.document import Promise
 from tests.promises.model import Defect, file_of
+from tests.promises.outcomes import Outcome
+from tests.promises.run import failure
 
 
 def of_promise(promise: Promise) -> list[Defect]:
@@ -65,3 +67,22 @@ def test_defect_that_may_hang_names_one_test() -> None:
     """Of several, nobody could say which of them hangs. And no two defects have one description."""
     assert [each.description for each in DEFECTS if each.may_hang and len(each.tests) != 1] == []
     assert len({each.description for each in DEFECTS}) == len(DEFECTS)
+
+
+@pytest.mark.parametrize(
+    "outcomes, is_failed",
+    [
+        ([Outcome("t", "call", is_failed=True, message="AssertionError: assert 1 == 2")], True),
+        (
+            [Outcome("t", "call", is_failed=False), Outcome("t", "teardown", is_failed=True, message="left behind")],
+            True,
+        ),
+        ([Outcome("t", "call", is_failed=False)], False),
+        ([Outcome("t", "setup", is_failed=True, message="StartFailed: no manager")], False),
+        ([Outcome("t", "call", is_failed=True, message="NameError: name 'x' is not defined")], False),
+        ([], False),
+    ],
+)
+def test_failure_that_counts(outcomes: list[Outcome], is_failed: bool) -> None:  # noqa: FBT001
+    """A test fails in itself or by what it leaves behind: not in its setup, and not of a defect that is no Python."""
+    assert failure(outcomes, is_late=False)[0] is is_failed
