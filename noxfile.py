@@ -118,6 +118,13 @@ def simulator(session: nox.Session) -> None:
 
 
 @nox.session
+def promises(session: nox.Session) -> None:
+    """Break the promises one at a time in a copy, and expect the listed tests to fail; or what follows `--`."""
+    prepare(session, "tests")
+    run(session, ["python", "-m", "tests.promises", *session.posargs])
+
+
+@nox.session
 def histories(session: nox.Session) -> None:
     """10,000 short histories of real runs, all legal, and 1,000 mutated ones, all rejected; or what follows `--`."""
     prepare(session, "tests")

@@ -32,6 +32,8 @@ settings.register_profile(
 base = settings.get_profile("base")
 settings.register_profile("short", base, max_examples=40, derandomize=True, database=None, stateful_step_count=30)
 settings.register_profile("long", base, max_examples=2_000, stateful_step_count=200)
+# Where a test has to fail, which it does in python -m tests.promises, nobody waits for the smallest example.
+settings.register_profile("unshrunk", settings.get_profile("short"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile(os.environ.get("STEPWELL_HYPOTHESIS_PROFILE", "short"))
 
 

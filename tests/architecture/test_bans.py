@@ -103,6 +103,16 @@ def shown_enums(source: str) -> list[str]:
     ]
 
 
+def network_sockets(source: str) -> list[str]:
+    """There is no TCP: a socket of the network would be open to other users, and to other machines."""
+    names = {"AF_INET", "AF_INET6", "create_server", "create_connection", "start_server", "open_connection"}
+    return [
+        f"line {node.lineno}: {ast.unparse(node)}"
+        for node in ast.walk(ast.parse(source))
+        if (isinstance(node, ast.Attribute) and node.attr in names) or (isinstance(node, ast.Name) and node.id in names)
+    ]
+
+
 BANS: list[tuple[Callable[[str], list[str]], list[Path], list[str]]] = [
     (
         silenced_types,
@@ -110,6 +120,7 @@ BANS: list[tuple[Callable[[str], list[str]], list[Path], list[str]]] = [
         ["x = 1  # type: ignore", "x = 1  # type:ignore[misc]", "x = 1  # pyright: ignore"],
     ),
     (evaluated_input, UNPICKLING, ["import pickle", "from dill import loads", "eval('1')", "exec('1')"]),
+    (network_sockets, SOURCE, ["socket.socket(socket.AF_INET)", "AF_INET6", "asyncio.start_server(serve)"]),
     (sleeps, TESTS, ["from time import sleep", "time.sleep(1)"]),
     (
         raw_output,
