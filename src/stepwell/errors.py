@@ -214,15 +214,13 @@ class TreeInUse(Busy):
 class PoolEmpty(Busy):
     """A token pool has fewer free tokens than were asked for. `details` has `free` and `retry_after_ms`.
 
-    The caller tries again after that time. If it is None, time alone does not help: other leases have to be returned,
-    or the pool has to be resized.
+    The caller tries again after that time. If it is None, other leases have to be returned, or the pool be resized.
     """
 
     @property
     def retry_after_ms(self) -> int | None:
-        """The time after which enough tokens are free if no other session leases them, in milliseconds, or None."""
-        given = self.details.get("retry_after_ms")
-        return given if isinstance(given, int) else None
+        """The milliseconds after which enough tokens are free if no other session leases them, or None."""
+        return given if isinstance(given := self.details.get("retry_after_ms"), int) else None
 
 
 class TransactionAborted(Refused):

@@ -89,6 +89,8 @@ def _fill(client: sw.Client) -> str:
     context.start_changeset()
     context.record_change(sw.Change(path="a.py", before=None, after=b"print()\n"))
     client.log("log", project=PROJECT).append("what was said", sw.LogEntry("and what to it", metadata={"by": "b"}))
+    client.pools.create("team", tokens=1_000, per="minute")
+    client.pools.lease("team", 600)
     client.receipts.store("receipt", [PROJECT], "where is it?", b"how an answer came about")
     return plan_id
 

@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterator
 
 from stepwell import limits
+from stepwell.clock import StateClock
 from stepwell.domain.commands import Command
 from stepwell.domain.logs.commands import TrimLogs
 from stepwell.domain.logs.replies import LogsTrimmed
@@ -35,7 +36,6 @@ from stepwell.domain.tiers.commands import ExpireFragments, SweepIdle
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.domain.verdict import Origin
 from stepwell.manager.sessions import SessionTable
-from stepwell.manager.state_clock import StateClock
 from stepwell.manager.state_owner import MANAGER, StateOwner
 from stepwell.protocol.messages import CommandResult
 from stepwell.storage.store import StoredState

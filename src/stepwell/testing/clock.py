@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from stepwell import limits
+from stepwell.clock import StateClock
 from stepwell.errors import InvalidArgument
-from stepwell.manager.state_clock import StateClock
 
 # A fixed date, so that a test gives the same times on every day.
 _START: Final = datetime(2026, 1, 1, tzinfo=UTC)

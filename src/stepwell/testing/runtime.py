@@ -25,11 +25,11 @@ from msgspec.structs import asdict, replace
 from stepwell import limits
 from stepwell.client.client import Client, connect
 from stepwell.client.session.tokens import counter
+from stepwell.clock import StateClock
 from stepwell.domain.checks import require_instance
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.errors import InvalidArgument, NotOwner, RuntimeFault
 from stepwell.manager.process import Settings, opened, resume
-from stepwell.manager.state_clock import StateClock
 from stepwell.storage.store import Durability
 from stepwell.telemetry import Logger, LogLevel
 from stepwell.testing.clock import Clock, ManagerClock

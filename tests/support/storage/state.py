@@ -22,6 +22,7 @@ from stepwell.domain.plans.commands import (
     UseAction,
 )
 from stepwell.domain.plans.model import Phase, ProjectLink
+from stepwell.domain.pools.commands import CreatePool, LeaseTokens
 from stepwell.domain.receipts.commands import StoreReceipt
 from stepwell.domain.replies import Reply
 from stepwell.domain.tiers.commands import StoreFragment
@@ -264,6 +265,8 @@ def fill(made: DurableState) -> None:
     made.do(RecordChange("plan", "context", lease, "a.py", b"before", b"after"))
     made.do(StoreReceipt("receipt", ("p",), "a title", b"the bytes of a receipt"))
     made.do(AppendToLog("p", "log", (NewEntry(b"an entry"), NewEntry(b"another", "note", {"by": "alice"}))))
+    made.do(CreatePool("team", 1_000))
+    made.do(LeaseTokens("team", "lease", 600))
     made.journal.record_session(SessionRow("session", ("p",), 1, "boot/1"))
     made.journal.record_reply("session", 1, b"frame")
     made.journal.record_reply_part(ReplyPart("session", 2, 0, encode_results([])))

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from stepwell.domain import invariants
 from stepwell.domain.logs.model import POPPED
@@ -51,14 +52,15 @@ def test_everything_in_it_is_found(file: Path, tmp_path: Path) -> None:
             fragments_are_there(made)
             plan_is_there(made, knows_modes=int(file.stem) >= kept_database.MODES_SINCE)
             receipts_are_there(made, kept_database.RECEIPTS if int(file.stem) >= kept_database.RECEIPTS_SINCE else {})
-            log_is_there(made, is_in_it=int(file.stem) >= kept_database.LOGS_SINCE)
+            state_is_there(made, is_in_it=int(file.stem) >= kept_database.EIGHTH)
+            log_is_there(made, is_in_it=int(file.stem) >= kept_database.EIGHTH)
             found = made.owner.stored
             assert found is not None
             assert (found.sessions, found.replies) == ([kept_database.SESSION], kept_database.REPLIES)
             has_parts = int(file.stem) >= kept_database.REPLY_PARTS_SINCE
             assert found.reply_parts == (kept_database.REPLY_PARTS if has_parts else [])
             assert made.owner._state.budget == kept_database.BUDGET
-            events = kept_database.EVENTS + kept_database.LOG_EVENTS * (int(file.stem) >= kept_database.LOGS_SINCE)
+            events = kept_database.EVENTS + kept_database.EIGHTH_EVENTS * (int(file.stem) >= kept_database.EIGHTH)
             assert len(made.store.events_after(0, 1_000)) == events
             made.work()
 
@@ -115,6 +117,19 @@ def log_is_there(made: DurableState, *, is_in_it: bool) -> None:
         for row in entries:
             assert body_of(made, row.digest, row.size) == kept_database.LOG[row.position][0]
         assert [body_of(made, row.digest, row.size) for row in logs.entries.of(POPPED)] == [b"popped"]
+
+
+def state_is_there(made: DurableState, *, is_in_it: bool) -> None:
+    """A fragment with every option, and a pool with a lease."""
+    state = made.owner._state
+    found = state.fragments.find("p", "state")
+    assert (found is not None) == is_in_it
+    if found is not None:
+        row = found.row
+        assert (row.keep, row.expires_at_ms, row.expires_after_ms) == (True, 2**52, 60_000)
+        assert row.writer == kept_database.WRITER
+        assert body_of(made, row.digest, row.size) == b"kept"
+    assert [replace(pool, revision=0) for pool in state.pools] == [kept_database.POOL] * is_in_it
 
 
 def body_of(made: DurableState, digest: bytes, size: int) -> bytes:
