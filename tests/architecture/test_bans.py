@@ -28,6 +28,8 @@ MESSAGES = [
 
 def silenced_types(source: str) -> list[str]:
     """A type error is repaired or the type is; it is never silenced."""
+    if "ignore" not in source:  # which is quicker than to read every token
+        return []
     return [
         f"line {token.start[0]}: {token.string}"
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
@@ -47,6 +49,8 @@ def evaluated_input(source: str) -> list[str]:
 
 def sleeps(source: str) -> list[str]:
     """A test waits on a condition: a sleep is too short on a busy machine and too long on every other."""
+    if "sleep" not in source:  # which is quicker than to parse every test
+        return []
     tree = ast.parse(source)
     imports = [f"line {line}: {name}" for line, name in imported_modules(tree) if name == "time.sleep"]
     calls = [
