@@ -22,17 +22,20 @@ from stepwell.domain.changesets.paths import check_mode
 from stepwell.domain.invariant_registry import INVARIANTS as INVARIANTS  # noqa: PLC0414 - for all who check
 from stepwell.domain.invariant_registry import check as check  # noqa: PLC0414
 from stepwell.domain.invariant_registry import invariant
-from stepwell.domain.logs import invariants as _log_invariants  # noqa: F401 - importing a module enters its claims
+from stepwell.domain.logs import invariants as log_invariants
 from stepwell.domain.plans.lifecycle import POSITIONS, TERMINAL
 from stepwell.domain.plans.model import Phase, PlanState, Position
 from stepwell.domain.plans.validations import not_passed
-from stepwell.domain.pools import invariants as _pool_invariants  # noqa: F401
+from stepwell.domain.pools import invariants as pool_invariants
 from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import BodyTable
 from stepwell.domain.tiers.model import Tier
 from stepwell.domain.tiers.source_outline import stands_for_file
 from stepwell.domain.tiers.tier_index import KEPT_TIERS, FragmentEntry, Usage
 from stepwell.text import plural
+
+SUBJECTS: Final = (log_invariants, pool_invariants)
+"""The modules with the invariants of one subject. Importing a module enters them into `INVARIANTS`."""
 
 BUDGET: Final = "every_tier_is_within_its_budget"
 """The only invariant that a manager can repair: it demotes fragments and deletes old receipts until it holds."""
