@@ -37,9 +37,6 @@ from stepwell.text import plural
 SUBJECTS: Final = (log_invariants, pool_invariants)
 """The modules with the invariants of one subject. Importing a module enters them into `INVARIANTS`."""
 
-BUDGET: Final = "every_tier_is_within_its_budget"
-"""The only invariant that a manager can repair: it demotes fragments and deletes old receipts until it holds."""
-
 
 def _lists(state: State) -> Iterator[tuple[bool, Tier, Iterator[FragmentEntry]]]:
     """Yield the lists of all projects, each with its tier, and whether it is one of fragments with `keep`."""
@@ -84,6 +81,10 @@ def every_tier_is_within_its_budget(state: State) -> Iterator[str]:
     ):
         if used > bound:
             yield f"{name}: {used} of {bound}"
+
+
+BUDGET: Final = every_tier_is_within_its_budget.__name__
+"""The only invariant that a manager can repair: it demotes fragments and deletes old receipts until it holds."""
 
 
 @invariant
