@@ -157,6 +157,7 @@ def _plan(change: RowChanged[Plan], occasion: _Occasion) -> AnyEvent | None:
             after.root_plan_id,
             after.phase,
             after.state,
+            after.labels,
         )
     if after.rolled_back is not None and before.rolled_back is None:
         paths = after.rolled_back.paths

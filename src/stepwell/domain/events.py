@@ -125,6 +125,7 @@ class PlanCreated(AboutPlan, frozen=True):
     root_plan_id: str
     phase: Phase
     state: PlanState
+    labels: tuple[str, ...] = ()
 
 
 class PlanMoved(AboutPlan, frozen=True):

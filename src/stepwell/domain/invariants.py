@@ -201,10 +201,12 @@ def actions_are_filed_under_their_names(state: State) -> Iterator[str]:
 
 @invariant
 def plans_are_where_plans_can_be(state: State) -> Iterator[str]:
-    """Every plan is in a phase and state that the lifecycle has, with counters within their bounds."""
+    """Every plan is in a phase and state that the lifecycle has. Counters are within bounds, labels in order."""
     for plan in state.plans:
         if plan.position not in POSITIONS:
             yield f"{plan.plan_id} is {plan.position}"
+        if list(plan.labels) != sorted({*plan.labels}) or len(plan.labels) > limits.PLAN_LABELS_MAX:
+            yield f"{plan.plan_id} has labels {plan.labels}"
         if plan.version < 1 or plan.attempt < 1 or not 0 <= plan.reversion_count <= limits.REVERSIONS_MAX:
             yield f"{plan.plan_id} has impossible counters"
 

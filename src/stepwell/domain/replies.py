@@ -214,6 +214,7 @@ class PlanSummary(Struct, frozen=True, array_like=True):
     version: int
     parent_plan_id: str | None
     rolled_back: bool = False
+    labels: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         name = f"{quoted(self.plan_id)} of {quoted(self.action_name)}"
@@ -225,13 +226,15 @@ class ReadyStarted(Reply, frozen=True):
     """A child plan that was started for the caller, under its `lease`; or None, and if it is worth waiting for one.
 
     `is_over` means that no session works on a child, and that none will become ready without intervention. `errored`
-    are the children that failed for good: `retry_plan`, `revert_plan` or `cancel_plan` resolves that. Otherwise the
-    event to wait for is a `PlanMoved` of one of this parent's children.
+    are the children that failed for good: `retry_plan`, `revert_plan` or `cancel_plan` resolves that. `is_for_others`
+    means that there are children left, all of which need a scope or an ability that the caller does not have: waiting
+    is of no use to this caller. Otherwise the event to wait for is a `PlanMoved` of one of this parent's children.
     """
 
     plan: Plan | None
     is_over: bool
     errored: tuple[str, ...] = ()
+    is_for_others: bool = False
 
 
 class PlanPage(Page[PlanSummary], frozen=True):

@@ -2,14 +2,15 @@
 
 A bound that a user may want to move is a default here and a field of a configuration Struct elsewhere.
 The relations that the code relies on are asserted at the bottom, so that no edit can break them unnoticed.
-The bounds of shared memory are in `limits.memory`, those of the index of a directory in `limits.directory`. All are
-used as `limits.NAME`.
+The bounds of shared memory are in `limits.memory`, those of the index of a directory in `limits.directory`, those of
+teams of agents in `limits.teams`. All are used as `limits.NAME`.
 """
 
 from typing import Final
 
 from stepwell.limits.directory import *
 from stepwell.limits.memory import *
+from stepwell.limits.teams import *
 
 # Messages. The manager holds a whole frame in memory, once for each peer that is sending one.
 FRAME_BYTES_MAX: Final = 16 * MIB

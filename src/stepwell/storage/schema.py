@@ -30,8 +30,9 @@ from typing import Final
 from stepwell.errors import StartFailed, StoreDamaged
 from stepwell.identifiers import new_id
 from stepwell.storage.redo_log import apply_all
-from stepwell.storage.rows import LEASES, STORE
+from stepwell.storage.rows import LEASES, PLANS, STORE
 from stepwell.storage.sql import Database
+from stepwell.storage.table import CheckedTable
 
 APPLICATION_ID: Final = 0x57E99E11
 """The application id in the file's header, by which `file` and SQLite's tools recognise a database of stepwell."""
@@ -254,10 +255,21 @@ CREATE TABLE redo_log (
 )
 """
 
-MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH)
+_EIGHTH: Final = """
+ALTER TABLE plans ADD COLUMN labels TEXT NOT NULL DEFAULT '[]';
+UPDATE plans SET checksum = row_checksum(plan_id, parent_plan_id, root_plan_id, depth, action_name, description,
+    definition_of_done, arguments, project_links, invariants, read_only, created_at_ms, phase, state, times,
+    version, attempt, executed_attempt, fence, errors, changeset_ids, decision_ids, reversion_count,
+    last_checkpoint_id, subplans, validations, retries_left, merged, conflicts, applied, constrained, rolled_back,
+    labels)
+"""
+
+MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH)
 VERSION: Final = len(MIGRATIONS)
 LOGGED_SINCE: Final = 7
 """The first version with a redo log."""
+_RESEALED: Final = {8: (PLANS,)}
+"""The tables of which a version writes all checksums anew. The old ones are compared first."""
 
 
 def version_of(connection: Database) -> int:
@@ -282,17 +294,28 @@ def version_of(connection: Database) -> int:
 def migrate(connection: Database) -> int:
     """Migrate the tables to the present version, inside the caller's transaction. Return the version that they had.
 
-    The redo log is of the old version too, and is applied first. Raise `StoreDamaged` for a damaged record of it.
+    The redo log is of the old version too, and is applied first. Raise `StoreDamaged` for a damaged record of it, and
+    for a damaged row that would get a new checksum.
     """
     found = version_of(connection)
     if found >= LOGGED_SINCE:
         apply_all(connection)
-    for script in MIGRATIONS[found:]:
+    for version, script in enumerate(MIGRATIONS[found:], found + 1):
+        for table in _RESEALED.get(version, ()) if found else ():
+            _verify_present(connection, table)
         for statement in script.split(";\n"):
             connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
     return found
+
+
+def _verify_present(connection: Database, table: CheckedTable) -> None:
+    """Compare the checksums of a table that may lack the last columns. Raise `StoreDamaged` at the first wrong one."""
+    present = {row[1] for row in connection.execute(f"PRAGMA table_info({table.name})")}
+    older = CheckedTable(table.name, [column for column in table.columns if column in present], table.key)
+    for row in connection.execute(older.select):
+        older.opened(row)
 
 
 def start_new_epoch(connection: Database) -> str:

@@ -205,14 +205,14 @@ class World:
         reusable: bool = True,
         read_only: bool = False,
         invariants: tuple[str, ...] = (),
+        actors: tuple[str, str] = ("planner", "coder"),
     ) -> None:
         self.do(
             CreateAction(
                 name,
                 "do {what}",
                 "{what} is done",
-                "planner",
-                "coder",
+                *actors,
                 arguments=arguments,
                 reusable=reusable,
                 read_only=read_only,
@@ -270,9 +270,15 @@ class World:
         plan_id: str = "plan",
         retries: int = 0,
         merge: MergeStrategy = MergeStrategy.GIT_THREE_WAY,
+        labels: dict[str, tuple[str, ...]] | None = None,
     ) -> Plan:
         """Children whose id is their alias."""
-        specs = tuple(SubplanSpec(child, child, "act", depends_on=(needs or {}).get(child, ())) for child in children)
+        specs = tuple(
+            SubplanSpec(
+                child, child, "act", depends_on=(needs or {}).get(child, ()), labels=(labels or {}).get(child, ())
+            )
+            for child in children
+        )
         lease = self.lease(plan_id)
         return self.do(
             DeclareSubplans(

@@ -26,7 +26,7 @@ def test_children(address: str, project: str) -> None:
         await plans.start_strategize(plan_id)
         await plans.proceed(plan_id)
         names = ("first", "second")
-        children = [sw.subplan(action.name, alias=name) for name in names]
+        children = [sw.subplan(action.name, alias=name, labels="gpu") for name in names]
         declared = await plans.declare_subplans(plan_id, children, retries=1)
         assert declared.subplans is not None
         aliases = {child.plan_id: child.alias for child in declared.subplans.children}
@@ -36,9 +36,13 @@ def test_children(address: str, project: str) -> None:
                 raise ZeroDivisionError("mine")
             record(context, {"f": (b"base\n", aliases[plan.plan_id].encode() + b"\n")}, "editor")
 
+        unable = await plans.work_on(plan_id, run, labels=())
+        assert (unable.completed, unable.is_for_others) == ((), True)
+        assert (await plans.start_ready(plan_id, labels=["cpu"])).is_for_others
+        assert len(await plans.list_plans(label="gpu")) == len(names)
         with pytest.raises(ZeroDivisionError, match="mine"):
             await plans.work_on(plan_id, run, on_error="raise")
-        done = await plans.work_on(plan_id, run)
+        done = await plans.work_on(plan_id, run, actors=["coder"], labels=["gpu"], read_only=False)
         assert (done.completed, done.is_over) == (tuple(aliases), True)
         context = client.execution(plan_id)
         assert len((await context.merge_children()).open_conflicts) == 1

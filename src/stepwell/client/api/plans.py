@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from stepwell import limits
-from stepwell.client.api.plan_leases import plan_of, project_links
+from stepwell.client.api.plan_leases import name_tuple, plan_of, project_links
 from stepwell.client.api.service import BlockingService, BufferedService, method
 from stepwell.client.api.subplans import SubplanCalls
 from stepwell.client.session.calls import Call
@@ -132,9 +132,11 @@ class PlanCalls(SubplanCalls):
         arguments: Mapping[str, ArgumentValue] | None = None,
         invariants: Sequence[str] = (),
         validations: Sequence[Validation] = (),
+        labels: Sequence[str] = (),
     ) -> Call[Plan]:
         """Create a plan from an action, queued for strategize. Its own validations come after those of the action.
 
+        `labels` say what an agent has to be able to do for the plan; the order is of no importance.
         It raises `ActionUnavailable` if the action is archived, or is not reusable and was used.
         """
         command = UseAction(
@@ -144,6 +146,7 @@ class PlanCalls(SubplanCalls):
             arguments=dict(arguments or {}),
             invariants=tuple(invariants),
             validations=tuple(validations),
+            labels=name_tuple(labels) or (),
         )
         return Call(command, plan_of)
 
@@ -157,6 +160,7 @@ class PlanCalls(SubplanCalls):
         invariants: Sequence[str] = (),
         validations: Sequence[Validation] = (),
         lease_ms: int = limits.LEASE_MS,
+        labels: Sequence[str] = (),
     ) -> Call[Plan]:
         """Create a plan from an action, or its name, and start its execute phase: one request from an action to work.
 
@@ -172,6 +176,7 @@ class PlanCalls(SubplanCalls):
             invariants=tuple(invariants),
             validations=tuple(validations),
             lease_ms=lease_ms,
+            labels=name_tuple(labels) or (),
         )
         return self._leasing_call(command)
 
@@ -188,14 +193,16 @@ class PlanCalls(SubplanCalls):
         state: PlanState | None = None,
         parent_plan_id: str | None = None,
         rolled_back: bool | None = None,
+        label: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
     ) -> Call[PlanPage]:
         """Return a page of plans in order of id, which is the order of creation.
 
-        All given conditions must hold. `rolled_back` selects applied plans that were, or were not, rolled back.
+        All given conditions must hold. `rolled_back` selects applied plans that were, or were not, rolled back; `label`
+        selects plans that have this label among others.
         """
-        command = ListPlans(phase, state, parent_plan_id, limit, cursor, rolled_back)
+        command = ListPlans(phase, state, parent_plan_id, limit, cursor, rolled_back, label)
         return Call(command)
 
     @method

@@ -78,6 +78,7 @@ def use_action(state: State, command: UseAction, origin: Origin) -> Verdict:
         arguments=command.arguments,
         invariants=command.invariants,
         validations=command.validations,
+        labels=command.labels,
     )
     return Verdict(PlanFound(plan), changes)
 
@@ -98,6 +99,7 @@ def begin_plan(state: State, command: BeginPlan, origin: Origin) -> Verdict:
         arguments=command.arguments,
         invariants=command.invariants,
         validations=command.validations,
+        labels=command.labels,
     )
     started = start_under_lease(state, plan, origin, command.lease_ms)
     steps = [plan, *steps_to_execute(state, started, origin, command.lease_ms)]
@@ -125,6 +127,7 @@ def list_plans(state: State, command: ListPlans, origin: Origin) -> Verdict:
             and command.state in {None, plan.state}
             and command.parent_plan_id in {None, plan.parent_plan_id}
             and command.rolled_back in {None, plan.rolled_back is not None}
+            and (command.label is None or command.label in plan.labels)
             and origin.sees(plan.projects)
         ),
     )
@@ -311,4 +314,5 @@ def _summary(plan: Plan) -> PlanSummary:
         version=plan.version,
         parent_plan_id=plan.parent_plan_id,
         rolled_back=plan.rolled_back is not None,
+        labels=plan.labels,
     )
