@@ -18,6 +18,8 @@ from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.model import Tier
 from stepwell.errors import HistoryLost, ManagerFault, OutcomeUnknown, ProtocolError, SessionExpired, StepwellError
 from tests.simulator.settings import GRACE_SECONDS, FaultKind
+from tests.simulator.team_judge import TeamJudge
+from tests.simulator.violation import Violation
 
 if TYPE_CHECKING:
     from stepwell.aio.client import Client
@@ -34,10 +36,6 @@ OVERDUE_SECONDS_MAX = 2.0
 """The time after which an expired lease, or one of a dead process, must have been taken back."""
 INVARIANT_TURNS = 1_000
 """After so many turns all invariants are checked; after every turn only those that cost nothing."""
-
-
-class Violation(AssertionError):
-    """A promise was not kept."""
 
 
 class Write(msgspec.Struct):
@@ -76,6 +74,7 @@ class Oracle:
         self._ended_tasks: set[str] = set()
         self.holders: dict[str, str] = {}  # by task: the worker that has it, or had it last
         self._overdue: dict[tuple[str, object], float] = {}  # leases that are to be taken back: since when
+        self.teams = TeamJudge()
 
     # Reports of clients.
 
@@ -293,6 +292,7 @@ class Oracle:
         self._check_state()
         self._check_counters()
         self._check_watches()
+        self.teams.finish(self._state)
         await self._check_bodies(client)
         await self._check_changes(client)
         for event in committed:
