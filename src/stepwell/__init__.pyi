@@ -77,6 +77,7 @@ from .errors import (
     TreeConflict,
     TreeFailed,
     TreeInUse,
+    TreeQueued,
     ValidationFailed,
     WorkerDied,
 )
@@ -166,6 +167,7 @@ __all__ = [
     "TreeConflict",
     "TreeFailed",
     "TreeInUse",
+    "TreeQueued",
     "Validation",
     "ValidationFailed",
     "ValidationResult",

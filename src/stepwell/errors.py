@@ -14,7 +14,8 @@
     │   ├── ResourceExhausted    the machine gives no more memory or descriptors: raise the limit that is named
     │   ├── StepTooLarge         would move more than one step may: do it in parts
     │   ├── Busy                 overloaded now: try again later
-    │   │   └── TreeInUse        a tree is being captured; `details` has its process, plan and tool
+    │   │   ├── TreeInUse        a tree is being captured; `details` has its process, plan and tool
+    │   │   └── TreeQueued       other plans wait for the tree; `details` has the place in their queue
     │   ├── TransactionAborted   one command of a transaction was refused, so none happened
     │   └── PlanError            the plan's state does not allow it
     │       ├── PlanNotReady     not from this phase and state
@@ -207,6 +208,15 @@ class TreeInUse(Busy):
 
     Each would record the changes of the other as its own. `details` has the `pid`, `plan_id`, `tool` and `root` of the
     capture. The caller tries again when it has ended, or works in a copy: `context.workspace(root)`.
+    """
+
+
+class TreeQueued(Busy):
+    """Other plans are in the queue of the tree, before this one.
+
+    `details` has the `tree`, the number of `plans` in its queue, the `place` that this plan has or would have, and the
+    plan that comes first, if the session may see it. The caller joins the queue with `apply(wait=True)`, or tries again
+    later.
     """
 
 

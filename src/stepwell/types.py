@@ -13,6 +13,7 @@ from stepwell.client.workflows.capture import Captured
 from stepwell.client.workflows.conflicts import ConflictSides
 from stepwell.client.workflows.plan_diff import PlanChanges
 from stepwell.client.workflows.strategy_executor import Execution
+from stepwell.domain.applies.model import ApplyTicket
 from stepwell.domain.changesets.model import Changeset, Content, EntryRow
 from stepwell.domain.changesets.net_changes import NetChange
 from stepwell.domain.plans.conflicts import Merge, MergeConflict
@@ -20,6 +21,8 @@ from stepwell.domain.plans.model import Action, Applied, Constrained, Decision, 
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.replies import (
     ActionPage,
+    ApplyQueued,
+    ApplyQueueFound,
     ChangesetPage,
     DecisionPage,
     FragmentPage,
@@ -45,6 +48,9 @@ __all__ = [
     "ActionPage",
     "AnswerFragment",
     "Applied",
+    "ApplyQueueFound",
+    "ApplyQueued",
+    "ApplyTicket",
     "Batch",
     "Captured",
     "ChangeSummary",

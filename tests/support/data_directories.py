@@ -88,6 +88,10 @@ def _fill(client: sw.Client) -> str:
     context = client.execution(plan_id)
     context.start_changeset()
     context.record_change(sw.Change(path="a.py", before=None, after=b"print()\n"))
+    queued = plans.begin("fix", projects=[PROJECT]).plan_id
+    plans.complete_execute(queued)
+    plans.apply_plan(queued)
+    plans.join_apply_queue(queued, "/tree")
     client.receipts.store("receipt", [PROJECT], "where is it?", b"how an answer came about")
     return plan_id
 

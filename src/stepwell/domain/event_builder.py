@@ -13,12 +13,14 @@ from typing import Final, TypeVar, cast
 
 from msgspec import Struct
 
+from stepwell.domain.applies.model import ApplyTicket
 from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.events import (
     ActionArchived,
     ActionCreated,
     ActionUsed,
     AnyEvent,
+    ApplyPlaceChanged,
     BudgetChanged,
     ChangeRecorded,
     ChangesetEnded,
@@ -277,6 +279,25 @@ def _receipt(_change: RowChanged[ReceiptRow], _moment: _Occasion) -> AnyEvent | 
     return None
 
 
+def _ticket(change: RowChanged[ApplyTicket], occasion: _Occasion) -> AnyEvent | None:
+    """Return the event of a place: a new one, another one, or the end of the ticket."""
+    before, after = change.before, change.after
+    ticket = after or before
+    assert ticket is not None
+    if before is not None and after is not None and before.place == after.place:
+        return None
+    return ApplyPlaceChanged(
+        occasion.revision,
+        occasion.at_ms,
+        ticket.plan_id,
+        occasion.projects_of(ticket.plan_id),
+        ticket.ticket_id,
+        ticket.tree,
+        ticket.priority,
+        after.place if after else None,
+    )
+
+
 RowT = TypeVar("RowT", bound=Row)
 _Builder = Callable[[RowChanged[Row], _Occasion], AnyEvent | None]
 
@@ -297,4 +318,5 @@ BUILDERS: Final[dict[type, _Builder]] = {
     EntryRow: _builder(_entry),
     ContextRow: _builder(_context),
     ReceiptRow: _builder(_receipt),
+    ApplyTicket: _builder(_ticket),
 }

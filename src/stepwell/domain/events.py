@@ -188,6 +188,18 @@ class PlanForgotten(AboutPlan, frozen=True):
     """A plan that had ended was deleted by retention, with its decisions and changesets."""
 
 
+class ApplyPlaceChanged(AboutPlan, frozen=True):
+    """A caller that waits to apply a plan has another place in the queue of the tree.
+
+    At `place` 1 it is the plan's turn, or the plan is being applied; None: the ticket has ended.
+    """
+
+    ticket_id: str
+    tree: str
+    priority: int
+    place: int | None
+
+
 class DecisionRecorded(AboutPlan, frozen=True):
     """A decision was recorded for a plan; a checkpoint is one that the plan can be reverted to."""
 
@@ -251,6 +263,7 @@ AnyEvent = (
     | ConflictResolved
     | PlanRolledBack
     | PlanForgotten
+    | ApplyPlaceChanged
     | DecisionRecorded
     | DecisionSuperseded
     | ChangesetStarted

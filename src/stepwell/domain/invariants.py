@@ -230,6 +230,33 @@ def processing_means_leased(state: State) -> Iterator[str]:
 
 
 @invariant
+def tickets_are_in_order(state: State) -> Iterator[str]:
+    """A queue of applies has the places of its order without gaps, and the indexes of tickets agree.
+
+    A ticket belongs to a plan that is queued for apply or being applied. At the first place, a plan that is queued has
+    a turn with an end; otherwise a caller that is gone would hold up all others.
+    """
+    table = state.tickets
+    for tree in {ticket.tree for ticket in table}:
+        queue = [(state.plans.rows[each.plan_id], each) for each in table if each.tree == tree]
+        queue.sort(key=lambda pair: (pair[0].lease is None, -pair[1].priority, pair[1].revision, pair[1].ticket_id))
+        places = {plan_id: place for place, plan_id in enumerate(dict.fromkeys(each.plan_id for _, each in queue), 1)}
+        for plan, ticket in queue:
+            if plan.phase is not Phase.APPLY or plan.state not in {PlanState.QUEUED, PlanState.PROCESSING}:
+                yield f"{ticket.ticket_id} is of {plan.plan_id}, which is {plan.position}"
+            has_turn = ticket.place == 1 and plan.state is PlanState.QUEUED
+            if ticket.place != places[ticket.plan_id] or has_turn != (ticket.turn_until_ms is not None):
+                yield f"{ticket.ticket_id} is at place {ticket.place}, until {ticket.turn_until_ms}"
+    for index, name in ((table.by_tree, "tree"), (table.by_plan, "plan_id"), (table.by_session, "session_id")):
+        if {(key, each) for key, ids in index.items() for each in ids} != {
+            (getattr(ticket, name), ticket.ticket_id) for ticket in table
+        }:
+            yield f"tickets by {name} differ"
+    if [*table.by_turn] != sorted((each.turn_until_ms, each.ticket_id) for each in table if each.turn_until_ms):
+        yield "tickets by turn differ"
+
+
+@invariant
 def plan_trees_agree(state: State) -> Iterator[str]:
     """A declared child exists and names its parent, no plan outlives its parent, and the index of trees agrees."""
     trees: dict[str, set[str]] = {}

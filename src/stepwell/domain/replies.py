@@ -14,6 +14,7 @@ from typing import Generic, TypeVar, cast
 
 from msgspec import Struct
 
+from stepwell.domain.applies.model import ApplyTicket
 from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.plans.model import Action, ActionState, Decision, Phase, Plan, PlanState
 from stepwell.domain.receipts.model import ReceiptRow
@@ -313,6 +314,41 @@ class ReceiptPage(Page[ReceiptRow], frozen=True):
     cursor: str | None
 
 
+class ApplyQueued(Reply, frozen=True):
+    """A caller's ticket in the queue of a tree, and the number of plans there.
+
+    `applying` is the plan that is being applied now, if there is one and the session may see it.
+    """
+
+    ticket: ApplyTicket
+    plans: int
+    applying: str | None = None
+
+    __repr__ = brief_repr
+
+    @property
+    def place(self) -> int:
+        """The place of the ticket's plan, from 1 on: "2 of 5" is `place` of `plans`."""
+        return self.ticket.place
+
+
+class ApplyQueueLeft(Reply, frozen=True):
+    """The ticket that was ended; None if it had ended already."""
+
+    ticket: ApplyTicket | None
+
+
+class ApplyQueueFound(Reply, frozen=True):
+    """The tickets of a tree in order of their places, as far as the session may see their plans.
+
+    `plans` is the number of all plans in the queue, `at_work` that of the plans which are being applied.
+    """
+
+    tickets: tuple[ApplyTicket, ...]
+    plans: int
+    at_work: int
+
+
 class LeasesKept(Reply, frozen=True):
     """The plans whose leases were extended, because no client could renew them while no manager ran."""
 
@@ -381,7 +417,9 @@ class TasksForgotten(Reply, frozen=True):
     more: bool = False
 
 
-KeptRow = FragmentRow | TierBudget | Action | Plan | Decision | Changeset | ContextRow | EntryRow | ReceiptRow
+KeptRow = (
+    FragmentRow | TierBudget | Action | Plan | Decision | Changeset | ContextRow | EntryRow | ReceiptRow | ApplyTicket
+)
 """The rows that survive the manager: revisions count their changes, the store keeps them, events tell of them."""
 
 Row = KeptRow | Task | Worker
@@ -412,6 +450,9 @@ AnyReply = (
     | ReceiptStored
     | ReceiptFound
     | ReceiptPage
+    | ApplyQueued
+    | ApplyQueueLeft
+    | ApplyQueueFound
     | SessionEnded
     | LeasesKept
     | PlansForgotten

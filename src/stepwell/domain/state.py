@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
+from stepwell.domain.applies.model import ApplyTicket
+from stepwell.domain.applies.table import TicketTable
 from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.changesets.table import EntryTable
 from stepwell.domain.plans.model import Action, Decision, Plan
@@ -62,6 +64,7 @@ class State:
         self.changesets: Table[Changeset] = Table()
         self.entries = EntryTable()
         self.receipts = ReceiptTable()
+        self.tickets = TicketTable()
         # From here on, nothing survives the manager.
         self.tasks = TaskTable()
         self.workers = WorkerTable()
@@ -75,6 +78,7 @@ class State:
             Changeset: self.changesets,
             EntryRow: self.entries,
             ReceiptRow: self.receipts,
+            ApplyTicket: self.tickets,
             Task: self.tasks,
             Worker: self.workers,
         }
@@ -88,7 +92,9 @@ class State:
 
     @property
     def row_count(self) -> int:
-        """The number of rows that survive, without the entries of changesets, which are numbered without gaps."""
+        """The number of rows that survive, without the entries of changesets, which are numbered without gaps, and
+        without tickets, which end with their sessions.
+        """
         return (
             len(self.fragments)
             + len(self.actions)
@@ -98,6 +104,12 @@ class State:
             + len(self.changesets)
             + len(self.receipts)
         )
+
+    @property
+    def next_expiry_ms(self) -> int | None:
+        """The time at which the first lease, or the first turn in a queue of applies, is over; None without any."""
+        lease_ms, turn_ms = self.plans.next_expiry_ms, self.tickets.next_expiry_ms
+        return turn_ms if lease_ms is None else lease_ms if turn_ms is None else min(lease_ms, turn_ms)
 
     def restore(
         self, revision: int, rows: Iterable[Row], fragments: Sequence[FragmentEntry], serial: int, tick: int

@@ -8,6 +8,7 @@ from typing import Final, cast
 import msgspec
 from msgspec.structs import replace
 
+from stepwell.domain.applies.model import ApplyTicket
 from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.events import AnyEvent
 from stepwell.domain.plans.model import Action, Decision, Plan
@@ -27,6 +28,7 @@ _TABLES: Final[dict[type, object]] = {
     Changeset: rows.CHANGESETS,
     EntryRow: rows.ENTRIES,
     ReceiptRow: rows.RECEIPTS,
+    ApplyTicket: rows.TICKETS,
 }
 _json = msgspec.json.Encoder(order="deterministic")
 

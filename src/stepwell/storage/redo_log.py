@@ -45,6 +45,7 @@ LOGGED: Final[tuple[CheckedTable, ...]] = (
     rows.CHANGESETS,
     rows.ENTRIES,
     rows.RECEIPTS,
+    rows.TICKETS,
     rows.SESSIONS,
     rows.REPLIES,
     rows.REPLY_PARTS,

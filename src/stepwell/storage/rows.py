@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from stepwell.domain.applies.model import ApplyTicket
 from stepwell.domain.changesets.model import Changeset, Content, ContextRow, EntryRow
 from stepwell.domain.plans.model import Action, Decision, Lease, Plan
 from stepwell.domain.receipts.model import ReceiptRow
@@ -104,6 +105,7 @@ DECISIONS: Final = RowTable("decisions", Decision, ("decision_id",))
 CONTEXTS: Final = RowTable("contexts", ContextRow, ("context_id",))
 CHANGESETS: Final = RowTable("changesets", Changeset, ("changeset_id",))
 RECEIPTS: Final = RowTable("receipts", ReceiptRow, ("receipt_id",))
+TICKETS: Final = RowTable("apply_tickets", ApplyTicket, ("ticket_id",))
 
 
 class _Entries(CheckedTable):
@@ -355,6 +357,7 @@ TABLES: Final[tuple[CheckedTable, ...]] = (
     CHANGESETS,
     ENTRIES,
     RECEIPTS,
+    TICKETS,
     SESSIONS,
     REPLIES,
     REPLY_PARTS,
@@ -365,7 +368,9 @@ TABLES: Final[tuple[CheckedTable, ...]] = (
 
 
 COUNTED: Final = (FRAGMENTS, ACTIONS, PLANS, DECISIONS, CONTEXTS, CHANGESETS, RECEIPTS)
-"""The tables whose rows are counted. Entries and bodies are missed by rows that refer to them or by their numbers."""
+"""The tables whose rows are counted. Entries and bodies are missed by rows that refer to them or by their numbers, and
+tickets by the places of those behind them.
+"""
 
 
 def verify(connection: Database) -> None:

@@ -11,6 +11,7 @@ run inside the transaction of the manager's start, so that a failed start leaves
     body_parts  parts of large bodies
     actions, plans, leases, decisions, contexts, changesets, entries, receipts
                 rows of the domain, nested fields as JSON
+    apply_tickets  callers that wait to apply a plan to a tree
     sessions    clients that may come back, with the replies that they may ask for again in `replies`
     reply_parts results of batches that were not complete when they were committed
     events      the latest events as JSON, for watchers that come late
@@ -261,7 +262,12 @@ UPDATE plans SET checksum = row_checksum(plan_id, parent_plan_id, root_plan_id, 
     definition_of_done, arguments, project_links, invariants, read_only, created_at_ms, phase, state, times,
     version, attempt, executed_attempt, fence, errors, changeset_ids, decision_ids, reversion_count,
     last_checkpoint_id, subplans, validations, retries_left, merged, conflicts, applied, constrained, rolled_back,
-    labels)
+    labels);
+CREATE TABLE apply_tickets (
+    ticket_id TEXT PRIMARY KEY, tree TEXT NOT NULL, plan_id TEXT NOT NULL, session_id TEXT NOT NULL,
+    priority INTEGER NOT NULL, joined_at_ms INTEGER NOT NULL, revision INTEGER NOT NULL, place INTEGER NOT NULL,
+    turn_until_ms INTEGER, checksum INTEGER NOT NULL
+) WITHOUT ROWID
 """
 
 MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH)
@@ -323,15 +329,16 @@ def start_new_epoch(connection: Database) -> str:
 
     The caller has applied the redo log and verified the checksums, because rows get new ones here.
 
-    Clients of the old history must not mistake this one for it. Sessions and replies are deleted, so that no client
-    continues a session. The mark, if there is one, is of the old history and counts no more. Leases end at the latest
-    stored time, so that the first housekeeping of a manager releases them.
+    Clients of the old history must not mistake this one for it. Sessions, their replies and their tickets in queues of
+    applies are deleted, so that no client continues a session. The mark, if there is one, is of the old history and
+    counts no more. Leases end at the latest stored time, so that the first housekeeping of a manager releases them.
     """
     epoch = new_id()
     connection.execute("UPDATE store SET epoch = ?, has_mark = 0", (epoch,))
     connection.execute("DELETE FROM sessions")
     connection.execute("DELETE FROM replies")
     connection.execute("DELETE FROM reply_parts")
+    connection.execute("DELETE FROM apply_tickets")
     connection.execute("UPDATE leases SET expires_at_ms = min(expires_at_ms, (SELECT clock_ms FROM store))")
     connection.execute(STORE.seal)
     connection.execute(LEASES.seal)

@@ -89,6 +89,13 @@ def image(state: State) -> dict[str, object]:
         "entries": {key: list(rows) for key, rows in state.entries.by_changeset.items()},
         "entries by plan": dict(state.entries.by_plan),
         "receipts": (dict(state.receipts.rows), dict(state.receipts.by_serial), state.receipts.bytes),
+        "tickets": (
+            dict(state.tickets.rows),
+            {tree: sorted(ids) for tree, ids in state.tickets.by_tree.items()},
+            {plan_id: sorted(ids) for plan_id, ids in state.tickets.by_plan.items()},
+            {session: sorted(ids) for session, ids in state.tickets.by_session.items()},
+            list(state.tickets.by_turn),
+        ),
         "tasks": (dict(state.tasks.rows), state.tasks.next_serial),
         "workers": (dict(state.workers.rows), dict(state.workers.offered)),
     }

@@ -51,6 +51,7 @@ def tables_of(state: State) -> dict[str, object]:
         "changesets": dict(state.changesets.rows),
         "entries": {name: list(found) for name, found in state.entries.by_changeset.items()},
         "receipts": dict(state.receipts.rows),
+        "tickets": dict(state.tickets.rows),
     }
 
 

@@ -26,7 +26,7 @@ from stepwell.storage.files.directory import DATABASE
 from stepwell.storage.schema import VERSION
 from stepwell.storage.store import Durability, ReplyPart, SessionRow
 from tests.support.memory.bodies import compressible, noise
-from tests.support.storage.state import NOON_MS, DurableState, durable_state, execute_plan
+from tests.support.storage.state import NOON_MS, DurableState, durable_state, execute_plan, queue_plan
 
 VERSIONS: Final = Path(__file__).parent / "versions"
 SUFFIX: Final = ".sqlite"
@@ -53,6 +53,9 @@ REPLY_PARTS: Final = [ReplyPart("session", 10, 0, encode_results([])), ReplyPart
 REPLY_PARTS_SINCE: Final = 6  # files of earlier versions have none
 LEASE_TOKEN: Final = 13
 EVENTS: Final = 17
+QUEUED: Final = "queued"  # a plan that waits for its turn at a tree
+QUEUED_SINCE: Final = 8  # files of earlier versions have none
+QUEUED_EVENTS: Final = 9  # of that plan
 
 
 def keep_some(made: DurableState) -> None:
@@ -81,6 +84,7 @@ def keep_some(made: DurableState) -> None:
             after_mode=after_mode,
         )
     )
+    queue_plan(made, QUEUED)
     (first, *later), (reply, *replies), (part, *parts) = RECEIPTS.items(), REPLIES, REPLY_PARTS
     store_receipt(made, *first)
     made.journal.record_session(SESSION)

@@ -11,6 +11,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from stepwell.domain.applies.model import ApplyTicket
 from stepwell.domain.changesets.model import Changeset, ChangesetState, Content, ContextRow, EntryRow, Operation
 from stepwell.domain.plans.commands import CreateAction, UseAction
 from stepwell.domain.plans.conflicts import ConflictState, Merge, MergeConflict, Resolution
@@ -122,6 +123,8 @@ ROWS: list[KeptRow] = [
         "plan", "b", 3, Operation.MOVE, "c.py", "b.py", Content(DIGEST, 0, held=True), Content(DIGEST, 5, held=False),
         "t", 3,
     ),
+    ApplyTicket("ticket", "/tree", "plan", "alice", 0, 1, 2, 1),
+    ApplyTicket("ticket-2", "/tree 🐟\n", "plan", "bob", -100, NOON_MS, 2**40, 64, NOON_MS + 1),
     ReceiptRow("receipt", ("p",), "", 0, DIGEST, 1, 2, 3),
     ReceiptRow("receipt-2", ("p", "q/r"), TEXT, 2**40, DIGEST, NOON_MS, 2**40, 2**40),
 ]  # fmt: skip

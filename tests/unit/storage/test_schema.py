@@ -125,4 +125,4 @@ def test_migration_that_fails_leaves_everything_as_it_was(
             pass
     assert files(directory) == before
     with durable_state(directory) as made:
-        assert len(made.owner._state.plans) == 1
+        assert len(made.owner._state.plans) == 2

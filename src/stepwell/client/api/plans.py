@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from stepwell import limits
+from stepwell.client.api.apply_queue import ApplyQueueCalls
 from stepwell.client.api.plan_leases import name_tuple, plan_of, project_links
 from stepwell.client.api.service import BlockingService, BufferedService, method
 from stepwell.client.api.subplans import SubplanCalls
@@ -60,7 +61,7 @@ from stepwell.domain.replies import ActionPage, DecisionPage, PlanPage
 from stepwell.domain.tiers.body_refs import Digest
 
 
-class PlanCalls(SubplanCalls):
+class PlanCalls(SubplanCalls, ApplyQueueCalls):
     """The calls on actions and plans, children included; their result depends on the kind of service."""
 
     @method
@@ -226,10 +227,13 @@ class PlanCalls(SubplanCalls):
 
     @method
     def start_apply(
-        self, plan_id: str, *, lease_ms: int = limits.LEASE_MS, expected_version: int | None = None
+        self, plan_id: str, *, lease_ms: int = limits.LEASE_MS, expected_version: int | None = None, tree: str = ""
     ) -> Call[Plan]:
-        """Take the lease on a plan that is queued for apply, as `start_strategize` does."""
-        return self._leasing_call(StartPhase(plan_id, Phase.APPLY, lease_ms, expected_version))
+        """Take the lease on a plan that is queued for apply, as `start_strategize` does.
+
+        With `tree`, the real path of its root, the plan does not overtake those that wait for this tree: `TreeQueued`.
+        """
+        return self._leasing_call(StartPhase(plan_id, Phase.APPLY, lease_ms, expected_version, tree))
 
     @method
     def complete_strategize(

@@ -42,7 +42,7 @@ def wait_for_lease_end(session: Session, plan: Plan, until_s: float, wait_s: flo
                     "enough for it: call again to go on waiting",
                     plan_id=plan.plan_id,
                 )
-            _wait_for_event(watch, plan.plan_id, min(rest_s, limits.APPLY_POLL_SECONDS))
+            wait_for_event(watch, plan.plan_id, min(rest_s, limits.APPLY_POLL_SECONDS))
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def wait_for_root_lock(root: str, until_s: float, wait_s: float) -> Generator[Ro
         yield lock
 
 
-def _wait_for_event(watch: Watch | None, plan_id: str, seconds: float) -> None:
+def wait_for_event(watch: Watch | None, plan_id: str, seconds: float) -> None:
     """Return when an event of the plan other than a renewal arrives, when events were missed, or after the time."""
     if watch is None:
         time.sleep(seconds)

@@ -182,13 +182,15 @@ class ListPlans(Read[replies.PlanPage], frozen=True):
 class StartPhase(Write[replies.PlanFound], frozen=True):
     """Start the queued phase of a plan and take the lease on the plan.
 
-    Naming the phase protects a caller that has not noticed that the plan has moved on.
+    Naming the phase protects a caller that has not noticed that the plan has moved on. `tree` is for apply: the plan
+    does not overtake those that wait for this tree.
     """
 
     plan_id: Identifier
     phase: Phase
     lease_ms: LeaseMs = limits.LEASE_MS
     expected_version: Positive | None = None
+    tree: RootText = ""
 
 
 class CompletePhase(Write[replies.PlanFound], frozen=True):
