@@ -19,7 +19,7 @@ from stepwell.domain.plans.model import (
     Position,
     ProjectLink,
 )
-from stepwell.errors import ActionUnavailable, AlreadyExists, NotFound, PlanNotReady
+from stepwell.errors import ActionUnavailable, AlreadyExists, NotFound, PlanNotReady, TreeQueued
 from tests.doubles.unsynchronised.seam import Seam, no_seam
 
 
@@ -30,6 +30,8 @@ class PlanLifecycleService:
         self._seam = seam
         self._actions: dict[str, Action] = {}
         self._plans: dict[str, Plan] = {}
+        self._applying: dict[str, str] = {}  # by tree
+        self.begun: list[str] = []
 
     def create_action(
         self,
@@ -148,6 +150,17 @@ class PlanLifecycleService:
                 self._plans[plan.plan_id] = started
                 return started
         return None
+
+    def start_apply(self, plan_id: str, *, tree: str) -> None:
+        """Begin to apply a plan to a tree, unless another plan is first in its queue or being applied there.
+
+        Two callers that find the tree free both begin.
+        """
+        if (present := self._applying.get(tree)) is not None:
+            raise TreeQueued(f"plan {present!r} is being applied to {tree!r}")
+        self._seam("start_apply: checked, not begun")
+        self._applying[tree] = plan_id
+        self.begun.append(plan_id)
 
     def _move(self, event: str, plan_id: str, phase: Phase, source: PlanState, target: PlanState) -> Plan:
         plan = self.get_plan(plan_id)

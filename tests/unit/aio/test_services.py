@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import stepwell as sw
@@ -57,3 +59,42 @@ def test_children(address: str, project: str) -> None:
         await plans.complete_execute(plan_id)
 
     with_client(main, address, project)
+
+
+def test_apply_in_its_turn(address: str, project: str, tmp_path: Path) -> None:
+    """The place is told in a thread of the client; the calls on the queue are awaited like all others."""
+    root = tmp_path / "root"
+    root.mkdir()
+    places: list[int] = []
+
+    async def main(client: aio.Client) -> None:
+        plans = client.plans
+        action = await plans.create_action(
+            f"turn-{project}".lower()[:60],
+            description="",
+            definition_of_done="",
+            strategy_actor="planner",
+            execution_actor="coder",
+        )
+        first, second = [(await plans.begin(action.name, projects=[project])).plan_id for _ in range(2)]
+        for plan_id in (first, second):
+            await plans.complete_execute(plan_id)
+            await plans.apply_plan(plan_id)
+        other = await plans.join_apply_queue(second, str(root), priority=-1)
+        applied = await client.execution(first).apply(
+            root, wait=True, on_place=lambda found: places.append(found.place)
+        )
+        assert applied.applied is not None
+        assert (await plans.apply_queue(str(root))).tickets[0].place == 1
+        with pytest.raises(sw.TreeQueued):
+            await plans.start_apply((await _third(client, action.name, project)), tree=str(root))
+        assert await plans.leave_apply_queue(other.ticket.ticket_id) is not None
+
+    with_client(main, address, project)
+    assert places == [1]
+
+
+async def _third(client: aio.Client, action: str, project: str) -> str:
+    plan_id = (await client.plans.begin(action, projects=[project])).plan_id
+    await client.plans.complete_execute(plan_id)
+    return (await client.plans.apply_plan(plan_id)).plan_id
