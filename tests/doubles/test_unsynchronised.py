@@ -133,7 +133,7 @@ def test_every_seam_is_named() -> None:
     services.tiers.evict_lru()
     context = services.execution(executing(services).plan_id)
     services.plans.start_ready([services.plans.use_action("fix", projects=["p"]).plan_id], labels=())
-    services.plans.start_apply("x", tree="/t")
+    services.plans.begin_apply("x", tree="/t")
     context.record_change(sw.Change(path="a", after=context.start_changeset().encode()))
     context.close_changeset(next(iter(context._changesets)))
     assert {point.partition(":")[0] for point in points} == {
@@ -149,7 +149,7 @@ def test_every_seam_is_named() -> None:
         "complete_strategize",
         "execute_plan",
         "start_execute",
-        "start_apply",
+        "begin_apply",
         "start_ready",
         "execution",
         "start_changeset",
@@ -172,13 +172,13 @@ def test_two_agents_are_given_one_child() -> None:
 
 def test_two_plans_have_their_turn_at_once() -> None:
     """One caller after the other is refused; but between the check and the beginning another one checks."""
-    schedule = FirstHeld("start_apply: checked, not begun")
+    schedule = FirstHeld("begin_apply: checked, not begun")
     services = Unsynchronised(seam=schedule.seam)
-    tasks = [partial(services.plans.start_apply, plan_id, tree="/t") for plan_id in ("a", "b")]
+    tasks = [partial(services.plans.begin_apply, plan_id, tree="/t") for plan_id in ("a", "b")]
     assert schedule.run(tasks) == [None, None]
     assert services.plans.begun == ["b", "a"]
     with pytest.raises(sw.TreeQueued):
-        services.plans.start_apply("c", tree="/t")
+        services.plans.begin_apply("c", tree="/t")
 
 
 def test_another_process_has_a_copy() -> None:

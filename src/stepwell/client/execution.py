@@ -15,12 +15,12 @@ from stepwell import limits
 from stepwell.client.api.changesets import ChangesetApi
 from stepwell.client.session.session import Session
 from stepwell.client.workflows import apply, capture, conflicts, merge, plan_diff, rollback
-from stepwell.client.workflows.apply_turn import ApplyTurn
 from stepwell.client.workflows.capture import Captured
 from stepwell.client.workflows.conflicts import ConflictSides
 from stepwell.client.workflows.heartbeat import Heartbeat
 from stepwell.client.workflows.plan_delta import real_root, root_text
 from stepwell.client.workflows.plan_diff import PlanChanges
+from stepwell.client.workflows.wait import ApplyTurn
 from stepwell.domain.plans.conflicts import MergeConflict, Side
 from stepwell.domain.plans.model import Plan
 from stepwell.domain.replies import ApplyQueued

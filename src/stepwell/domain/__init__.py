@@ -1,4 +1,4 @@
-"""The domain: the rules of tiers, plans, changesets, tasks and receipts, as a pure state machine.
+"""The domain: the rules of tiers, plans, changesets, applies, tasks and receipts, as a pure state machine.
 
 It does no I/O and has no clock, no randomness and no thread. Time, ids and bytes arrive inside commands, so that the
 same commands always give the same state. The manager owns the only `State` and applies one command at a time.
@@ -14,8 +14,8 @@ Reading order: `command_roots`, `tiers.model`, `tiers.commands`, `verdict`, `tie
 Imports: nothing of stepwell but `errors` and `limits`. Import contracts in pyproject.toml order the inside:
 
     machine, invariants, event_builder      on top; no rule imports them
-    rules of the subjects                   plans import changesets, and these import tiers; tasks and receipts import
-                                            tiers only, for `Tier` and `BodyRef`
+    rules of the subjects                   plans import changesets, and the turns of applies; changesets import tiers;
+                                            tasks and receipts import tiers only, for `Tier` and `BodyRef`
     state, verdict, leases                  the core that all rules share
     commands, replies, events, tables       values and tables; they know nothing of the state
 

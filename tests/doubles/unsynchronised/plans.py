@@ -151,14 +151,14 @@ class PlanLifecycleService:
                 return started
         return None
 
-    def start_apply(self, plan_id: str, *, tree: str) -> None:
+    def begin_apply(self, plan_id: str, *, tree: str) -> None:
         """Begin to apply a plan to a tree, unless another plan is first in its queue or being applied there.
 
         Two callers that find the tree free both begin.
         """
         if (present := self._applying.get(tree)) is not None:
             raise TreeQueued(f"plan {present!r} is being applied to {tree!r}")
-        self._seam("start_apply: checked, not begun")
+        self._seam("begin_apply: checked, not begun")
         self._applying[tree] = plan_id
         self.begun.append(plan_id)
 

@@ -1,6 +1,6 @@
 """Apply a plan to a tree: in the caller's process, under the plan's lease, entirely or not at all.
 
-A plan does not overtake those that wait for the tree in the manager's queue; with a turn of its own (`apply_turn`), it
+A plan does not overtake those that wait for the tree in the manager's queue; with a turn of its own (`ApplyTurn`), it
 waits there first.
 
 The root's lock is taken before the lease. So a process that waits for a tree does not block the plan, and a tree that
@@ -29,12 +29,16 @@ from stepwell import limits
 from stepwell.client.api.changesets import ChangesetApi
 from stepwell.client.api.plans import PlanApi
 from stepwell.client.workflows import tree_recovery
-from stepwell.client.workflows.apply_turn import ApplyTurn, require_no_queue
 from stepwell.client.workflows.heartbeat import Heartbeat, now_s
 from stepwell.client.workflows.plan_delta import PlanDelta, is_same_root, root_text
 from stepwell.client.workflows.report import report_outcome
 from stepwell.client.workflows.validations import failure_of, run_all
-from stepwell.client.workflows.wait import wait_for_lease_end, wait_for_root_lock
+from stepwell.client.workflows.wait import (
+    ApplyTurn,
+    require_no_queue,
+    wait_for_lease_end,
+    wait_for_root_lock,
+)
 from stepwell.domain.plans.model import Phase, Plan, PlanState, Position, RolledBack
 from stepwell.domain.plans.validations import ValidationResult, not_passed
 from stepwell.errors import (

@@ -48,7 +48,7 @@ class TicketTable(Table[ApplyTicket]):
 
     @property
     def next_expiry_ms(self) -> int | None:
-        """The time at which the first turn ends; None if it is nobody's turn."""
+        """The time at which the first turn ends; None if it is no plan's turn."""
         return self.by_turn[0][0] if self.by_turn else None
 
     def _indexes_of(self, ticket: ApplyTicket) -> tuple[tuple[dict[str, set[str]], str], ...]:
