@@ -84,6 +84,7 @@ from .errors import (
     TreeConflict,
     TreeFailed,
     TreeInUse,
+    TreeQueued,
     ValidationFailed,
     WorkerDied,
 )
@@ -181,6 +182,7 @@ __all__ = [
     "TreeConflict",
     "TreeFailed",
     "TreeInUse",
+    "TreeQueued",
     "Validation",
     "ValidationFailed",
     "ValidationResult",

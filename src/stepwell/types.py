@@ -14,6 +14,7 @@ from stepwell.client.workflows.capture import Captured
 from stepwell.client.workflows.conflicts import ConflictSides
 from stepwell.client.workflows.plan_diff import PlanChanges
 from stepwell.client.workflows.strategy_executor import Execution
+from stepwell.domain.applies.model import ApplyTicket
 from stepwell.domain.changesets.model import Changeset, Content, EntryRow
 from stepwell.domain.changesets.net_changes import NetChange
 from stepwell.domain.logs.model import LogEntryRow, LogStatus
@@ -24,6 +25,8 @@ from stepwell.domain.pools.model import TokenLease, TokenPool
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.replies import (
     ActionPage,
+    ApplyQueued,
+    ApplyQueueFound,
     ChangesetPage,
     DecisionPage,
     FragmentPage,
@@ -50,6 +53,9 @@ __all__ = [
     "ActionPage",
     "AnswerFragment",
     "Applied",
+    "ApplyQueueFound",
+    "ApplyQueued",
+    "ApplyTicket",
     "Batch",
     "Captured",
     "ChangeSummary",

@@ -1,4 +1,4 @@
-"""The domain: the rules of tiers, plans, changesets, tasks, receipts and logs, as a pure state machine.
+"""The domain: the rules of tiers, plans, changesets, applies, tasks, receipts, logs and pools, as a pure state machine.
 
 It does no I/O and has no clock, no randomness and no thread. Time, ids and bytes arrive inside commands, so that the
 same commands always give the same state. The manager owns the only `State` and applies one command at a time.
@@ -14,8 +14,9 @@ the commands, `rules` the deciders, `table` or `queue` the mutable index, and fu
 Imports: nothing of stepwell but `errors` and `limits`. Import contracts in pyproject.toml order the inside:
 
     machine, invariants, event_builder      on top; no rule imports them
-    rules of the subjects                   plans import changesets, and these import tiers; tasks, receipts and logs
-                                            import tiers only, for `Tier` and `BodyRef`
+    rules of the subjects                   plans import changesets, and the turns of applies; changesets import tiers;
+                                            tasks, receipts and logs import tiers only, for `Tier` and `BodyRef`;
+                                            pools import none
     state, verdict, leases                  the core that all rules share
     commands, replies, events, tables       values and tables; they know nothing of the state
 

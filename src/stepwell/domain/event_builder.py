@@ -13,12 +13,14 @@ from typing import Final, TypeVar, cast
 
 from msgspec import Struct
 
+from stepwell.domain.applies.model import ApplyTicket
 from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.events import (
     ActionArchived,
     ActionCreated,
     ActionUsed,
     AnyEvent,
+    ApplyPlaceChanged,
     BudgetChanged,
     ChangeRecorded,
     ChangesetEnded,
@@ -169,6 +171,7 @@ def _plan(change: RowChanged[Plan], occasion: _Occasion) -> AnyEvent | None:
             after.root_plan_id,
             after.phase,
             after.state,
+            after.labels,
         )
     if after.rolled_back is not None and before.rolled_back is None:
         paths = after.rolled_back.paths
@@ -323,6 +326,25 @@ def _log_entry(_change: RowChanged[LogEntryRow], _moment: _Occasion) -> AnyEvent
     return None
 
 
+def _ticket(change: RowChanged[ApplyTicket], occasion: _Occasion) -> AnyEvent | None:
+    """Return the event of a place: a new one, another one, or the end of the ticket."""
+    before, after = change.before, change.after
+    ticket = after or before
+    assert ticket is not None
+    if before is not None and after is not None and before.place == after.place:
+        return None
+    return ApplyPlaceChanged(
+        occasion.revision,
+        occasion.at_ms,
+        ticket.plan_id,
+        occasion.projects_of(ticket.plan_id),
+        ticket.ticket_id,
+        ticket.tree,
+        ticket.priority,
+        after.place if after else None,
+    )
+
+
 RowT = TypeVar("RowT", bound=Row)
 _Builder = Callable[[RowChanged[Row], _Occasion], AnyEvent | None]
 
@@ -346,4 +368,5 @@ BUILDERS: Final[dict[type, _Builder]] = {
     TokenPool: _builder(_pool),
     LogRow: _builder(_log),
     LogEntryRow: _builder(_log_entry),
+    ApplyTicket: _builder(_ticket),
 }

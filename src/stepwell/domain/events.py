@@ -127,6 +127,7 @@ class PlanCreated(AboutPlan, frozen=True):
     root_plan_id: str
     phase: Phase
     state: PlanState
+    labels: tuple[str, ...] = ()
 
 
 class PlanMoved(AboutPlan, frozen=True):
@@ -187,6 +188,18 @@ class PlanRolledBack(AboutPlan, frozen=True):
 
 class PlanForgotten(AboutPlan, frozen=True):
     """A plan that had ended was deleted by retention, with its decisions and changesets."""
+
+
+class ApplyPlaceChanged(AboutPlan, frozen=True):
+    """A caller that waits to apply a plan has another place in the queue of the tree.
+
+    At `place` 1 it is the plan's turn, or the plan is being applied; None: the ticket has ended.
+    """
+
+    ticket_id: str
+    tree: str
+    priority: int
+    place: int | None
 
 
 class DecisionRecorded(AboutPlan, frozen=True):
@@ -323,6 +336,7 @@ AnyEvent = (
     | ConflictResolved
     | PlanRolledBack
     | PlanForgotten
+    | ApplyPlaceChanged
     | DecisionRecorded
     | DecisionSuperseded
     | ChangesetStarted

@@ -232,10 +232,12 @@ def actions_are_filed_under_their_names(state: State) -> Iterator[str]:
 
 @invariant
 def plans_are_where_plans_can_be(state: State) -> Iterator[str]:
-    """Every plan is in a phase and state that the lifecycle has, with counters within their bounds."""
+    """Every plan is in a phase and state that the lifecycle has. Counters are within bounds, labels in order."""
     for plan in state.plans:
         if plan.position not in POSITIONS:
             yield f"{plan.plan_id} is {plan.position}"
+        if list(plan.labels) != sorted({*plan.labels}) or len(plan.labels) > limits.PLAN_LABELS_MAX:
+            yield f"{plan.plan_id} has labels {plan.labels}"
         if plan.version < 1 or plan.attempt < 1 or not 0 <= plan.reversion_count <= limits.REVERSIONS_MAX:
             yield f"{plan.plan_id} has impossible counters"
 
@@ -256,6 +258,33 @@ def processing_means_leased(state: State) -> Iterator[str]:
         yield "leases by expiry differ"
     if by_session != {(key, each) for key, ids in state.plans.by_session.items() for each in ids}:
         yield "leases by session differ"
+
+
+@invariant
+def tickets_are_in_order(state: State) -> Iterator[str]:
+    """A queue of applies has the places of its order without gaps, and the indexes of tickets agree.
+
+    A ticket belongs to a plan that is queued for apply or being applied. At the first place, a plan that is queued has
+    a turn with an end; otherwise a caller that is gone would hold up all others.
+    """
+    table = state.tickets
+    for tree in {ticket.tree for ticket in table}:
+        queue = [(state.plans.rows[each.plan_id], each) for each in table if each.tree == tree]
+        queue.sort(key=lambda pair: (pair[0].lease is None, -pair[1].priority, pair[1].revision, pair[1].ticket_id))
+        places = {plan_id: place for place, plan_id in enumerate(dict.fromkeys(each.plan_id for _, each in queue), 1)}
+        for plan, ticket in queue:
+            if plan.phase is not Phase.APPLY or plan.state not in {PlanState.QUEUED, PlanState.PROCESSING}:
+                yield f"{ticket.ticket_id} is of {plan.plan_id}, which is {plan.position}"
+            has_turn = ticket.place == 1 and plan.state is PlanState.QUEUED
+            if ticket.place != places[ticket.plan_id] or has_turn != (ticket.turn_until_ms is not None):
+                yield f"{ticket.ticket_id} is at place {ticket.place}, until {ticket.turn_until_ms}"
+    for index, name in ((table.by_tree, "tree"), (table.by_plan, "plan_id"), (table.by_session, "session_id")):
+        if {(key, each) for key, ids in index.items() for each in ids} != {
+            (getattr(ticket, name), ticket.ticket_id) for ticket in table
+        }:
+            yield f"tickets by {name} differ"
+    if [*table.by_turn] != sorted((each.turn_until_ms, each.ticket_id) for each in table if each.turn_until_ms):
+        yield "tickets by turn differ"
 
 
 @invariant

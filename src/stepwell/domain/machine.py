@@ -27,6 +27,8 @@ from itertools import chain
 from msgspec import Struct
 
 from stepwell import limits
+from stepwell.domain.applies import rules as apply_rules
+from stepwell.domain.applies.turns import end_tickets
 from stepwell.domain.changesets import rules as changeset_rules
 from stepwell.domain.commands import Command, Ephemeral, EphemeralInternal, Write
 from stepwell.domain.logs import rules as log_rules
@@ -50,6 +52,7 @@ from stepwell.errors import ManagerFault, Refused, ResourceExhausted, StepTooLar
 
 RULES = (
     actions,
+    apply_rules,
     plan_apply,
     changeset_rules,
     decisions,
@@ -90,7 +93,8 @@ def decide(state: State, command: Command[Reply], origin: Origin) -> Verdict:
     request only.
     """
     try:
-        return DECIDERS[type(command)](state, command, origin)
+        verdict = DECIDERS[type(command)](state, command, origin)
+        return end_tickets(state, command, verdict, origin) if state.tickets.rows else verdict
     except Refused:
         raise
     except MemoryError as error:

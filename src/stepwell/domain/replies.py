@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from stepwell.domain.applies.model import ApplyTicket
 from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.logs.model import LogEntryRow, LogRow
 from stepwell.domain.logs.replies import (
@@ -193,6 +194,7 @@ class PlanSummary(Struct, frozen=True, array_like=True):
     version: int
     parent_plan_id: str | None
     rolled_back: bool = False
+    labels: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         name = f"{quoted(self.plan_id)} of {quoted(self.action_name)}"
@@ -204,13 +206,15 @@ class ReadyStarted(Reply, frozen=True):
     """A child plan that was started for the caller, under its `lease`; or None, and if it is worth waiting for one.
 
     `is_over` means that no session works on a child, and that none will become ready without intervention. `errored`
-    are the children that failed for good: `retry_plan`, `revert_plan` or `cancel_plan` resolves that. Otherwise the
-    event to wait for is a `PlanMoved` of one of this parent's children.
+    are the children that failed for good: `retry_plan`, `revert_plan` or `cancel_plan` resolves that. `is_for_others`
+    means that there are children left, all of which need a scope or an ability that the caller does not have: waiting
+    is of no use to this caller. Otherwise the event to wait for is a `PlanMoved` of one of this parent's children.
     """
 
     plan: Plan | None
     is_over: bool
     errored: tuple[str, ...] = ()
+    is_for_others: bool = False
 
 
 class PlanPage(Page[PlanSummary], frozen=True):
@@ -287,6 +291,41 @@ class ReceiptPage(Page[ReceiptRow], frozen=True):
 
     receipts: tuple[ReceiptRow, ...]
     cursor: str | None
+
+
+class ApplyQueued(Reply, frozen=True):
+    """A caller's ticket in the queue of a tree, and the number of plans there.
+
+    `applying` is the plan that is being applied now, if there is one and the session may see it.
+    """
+
+    ticket: ApplyTicket
+    plans: int
+    applying: str | None = None
+
+    __repr__ = brief_repr
+
+    @property
+    def place(self) -> int:
+        """The place of the ticket's plan, from 1 on: "2 of 5" is `place` of `plans`."""
+        return self.ticket.place
+
+
+class ApplyQueueLeft(Reply, frozen=True):
+    """The ticket that was ended; None if it had ended already."""
+
+    ticket: ApplyTicket | None
+
+
+class ApplyQueueFound(Reply, frozen=True):
+    """The tickets of a tree in order of their places, as far as the session may see their plans.
+
+    `plans` is the number of all plans in the queue, `at_work` that of the plans which are being applied.
+    """
+
+    tickets: tuple[ApplyTicket, ...]
+    plans: int
+    at_work: int
 
 
 class LeasesKept(Reply, frozen=True):
@@ -391,6 +430,7 @@ KeptRow = (
     | TokenPool
     | LogRow
     | LogEntryRow
+    | ApplyTicket
 )
 """The rows that survive the manager: revisions count their changes, the store keeps them, events tell of them."""
 
@@ -432,6 +472,9 @@ AnyReply = (
     | LogRemoved
     | LogPage
     | LogsTrimmed
+    | ApplyQueued
+    | ApplyQueueLeft
+    | ApplyQueueFound
     | SessionEnded
     | LeasesKept
     | PlansForgotten

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
+from stepwell.domain.applies.model import ApplyTicket
+from stepwell.domain.applies.table import TicketTable
 from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.changesets.table import EntryTable
 from stepwell.domain.logs.model import LogEntryRow, LogRow
@@ -69,6 +71,7 @@ class State:
         self.receipts = ReceiptTable()
         self.pools = PoolTable()
         self.logs = LogTable()
+        self.tickets = TicketTable()
         # From here on, nothing survives the manager.
         self.tasks = TaskTable()
         self.workers = WorkerTable()
@@ -85,6 +88,7 @@ class State:
             TokenPool: self.pools,
             LogRow: self.logs,
             LogEntryRow: self.logs.entries,
+            ApplyTicket: self.tickets,
             Task: self.tasks,
             Worker: self.workers,
         }
@@ -98,7 +102,9 @@ class State:
 
     @property
     def row_count(self) -> int:
-        """The number of rows that survive, without the entries of changesets, which are numbered without gaps."""
+        """The number of rows that survive, without the entries of changesets, which are numbered without gaps, and
+        without tickets, which end with their sessions.
+        """
         return (
             len(self.fragments)
             + len(self.actions)
@@ -111,6 +117,12 @@ class State:
             + len(self.logs)
             + len(self.logs.entries)
         )
+
+    @property
+    def next_expiry_ms(self) -> int | None:
+        """The time at which the first lease, or the first turn in a queue of applies, is over; None without any."""
+        lease_ms, turn_ms = self.plans.next_expiry_ms, self.tickets.next_expiry_ms
+        return turn_ms if lease_ms is None else lease_ms if turn_ms is None else min(lease_ms, turn_ms)
 
     def restore(
         self, revision: int, rows: Iterable[Row], fragments: Sequence[FragmentEntry], serial: int, tick: int

@@ -2,8 +2,8 @@
 
 A bound that a user may want to move is a default here and a field of a configuration Struct elsewhere.
 The relations that the code relies on are asserted at the bottom, so that no edit can break them unnoticed.
-The bounds of some subjects have modules of their own: `limits.tiers`, `limits.pools`, `limits.logs`, `limits.memory`
-and `limits.directory`. All are used as `limits.NAME`.
+The bounds of some subjects have modules of their own: `limits.tiers`, `limits.teams`, `limits.pools`, `limits.logs`,
+`limits.memory` and `limits.directory`. All are used as `limits.NAME`.
 """
 
 from typing import Final
@@ -12,6 +12,7 @@ from stepwell.limits.directory import *
 from stepwell.limits.logs import *
 from stepwell.limits.memory import *
 from stepwell.limits.pools import *
+from stepwell.limits.teams import *
 from stepwell.limits.tiers import *
 
 # Messages. The manager holds a whole frame in memory, once for each peer that is sending one.

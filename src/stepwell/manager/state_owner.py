@@ -350,9 +350,9 @@ class StateOwner:
 
     @property
     def next_expiry_ms(self) -> int | None:
-        """The time at which the first lease expires, or None if there is no lease."""
+        """The time at which the first lease or turn expires, or None if there is none."""
         self._require_owner()
-        return self._state.plans.next_expiry_ms
+        return self._state.next_expiry_ms
 
     @property
     def sessions_with_tokens(self) -> Collection[str]:

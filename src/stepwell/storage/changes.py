@@ -8,6 +8,7 @@ from typing import Final, cast
 import msgspec
 from msgspec.structs import replace
 
+from stepwell.domain.applies.model import ApplyTicket
 from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.events import AnyEvent
 from stepwell.domain.logs.model import LogEntryRow, LogRow
@@ -32,6 +33,7 @@ _TABLES: Final[dict[type, object]] = {
     TokenPool: rows.POOLS,
     LogRow: rows.LOGS,
     LogEntryRow: rows.LOG_ENTRIES,
+    ApplyTicket: rows.TICKETS,
 }
 _json = msgspec.json.Encoder(order="deterministic")
 

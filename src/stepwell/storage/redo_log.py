@@ -49,6 +49,7 @@ LOGGED: Final[tuple[CheckedTable, ...]] = (
     rows.POOLS,
     rows.LOGS,
     rows.LOG_ENTRIES,
+    rows.TICKETS,
     rows.SESSIONS,
     rows.REPLIES,
     rows.REPLY_PARTS,

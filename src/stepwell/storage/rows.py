@@ -22,6 +22,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from stepwell import limits
+from stepwell.domain.applies.model import ApplyTicket
 from stepwell.domain.changesets.model import Changeset, Content, ContextRow, EntryRow
 from stepwell.domain.logs.model import LogEntryRow, LogRow
 from stepwell.domain.plans.model import Action, Decision, Lease, Plan
@@ -110,6 +111,7 @@ CHANGESETS: Final = RowTable("changesets", Changeset, ("changeset_id",))
 RECEIPTS: Final = RowTable("receipts", ReceiptRow, ("receipt_id",))
 POOLS: Final = RowTable("pools", TokenPool, ("name",))
 LOGS: Final = RowTable("logs", LogRow, ("project", "name"))
+TICKETS: Final = RowTable("apply_tickets", ApplyTicket, ("ticket_id",))
 
 
 class _Entries(CheckedTable):
@@ -412,6 +414,7 @@ TABLES: Final[tuple[CheckedTable, ...]] = (
     POOLS,
     LOGS,
     LOG_ENTRIES,
+    TICKETS,
     SESSIONS,
     REPLIES,
     REPLY_PARTS,
@@ -422,7 +425,9 @@ TABLES: Final[tuple[CheckedTable, ...]] = (
 
 
 COUNTED: Final = (FRAGMENTS, ACTIONS, PLANS, DECISIONS, CONTEXTS, CHANGESETS, RECEIPTS, POOLS, LOGS, LOG_ENTRIES)
-"""The tables whose rows are counted. Entries and bodies are missed by rows that refer to them or by their numbers."""
+"""The tables whose rows are counted. Entries and bodies are missed by rows that refer to them or by their numbers, and
+tickets by the places of those behind them.
+"""
 
 
 def verify(connection: Database) -> None:

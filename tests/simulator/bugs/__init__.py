@@ -16,6 +16,7 @@ from tests.simulator.bugs import (  # noqa: F401 - importing a module enters its
     replies,
     storage,
     tasks,
+    teams,
 )
 from tests.simulator.bugs.registry import BUGS, Bug
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
+from tests.simulator.workloads.applies import take_turns
 from tests.simulator.workloads.base import Actor
 from tests.simulator.workloads.changesets import record_changes
 from tests.simulator.workloads.counters import increment
@@ -19,6 +20,7 @@ WORKLOADS: dict[str, Callable[[Actor], Awaitable[None]]] = {
     "counters": increment,
     "plans": drive_plan,
     "subplans": work_on_children,
+    "applies": take_turns,
     "changesets": record_changes,
     "logs": use_log,
     "tasks": run_task,

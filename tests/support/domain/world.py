@@ -97,6 +97,13 @@ def image(state: State) -> dict[str, object]:
         "log entries": {serial: [*run] for serial, run in state.logs.entries.by_log.items()},
         "log sums": [(run.bytes_from(0), len(run)) for run in state.logs.entries.by_log.values()],
         "log count": len(state.logs.entries),
+        "tickets": (
+            dict(state.tickets.rows),
+            {tree: sorted(ids) for tree, ids in state.tickets.by_tree.items()},
+            {plan_id: sorted(ids) for plan_id, ids in state.tickets.by_plan.items()},
+            {session: sorted(ids) for session, ids in state.tickets.by_session.items()},
+            list(state.tickets.by_turn),
+        ),
         "tasks": (dict(state.tasks.rows), state.tasks.next_serial),
         "workers": (dict(state.workers.rows), dict(state.workers.offered)),
     }
@@ -234,14 +241,14 @@ class World:
         reusable: bool = True,
         read_only: bool = False,
         invariants: tuple[str, ...] = (),
+        actors: tuple[str, str] = ("planner", "coder"),
     ) -> None:
         self.do(
             CreateAction(
                 name,
                 "do {what}",
                 "{what} is done",
-                "planner",
-                "coder",
+                *actors,
                 arguments=arguments,
                 reusable=reusable,
                 read_only=read_only,
@@ -299,9 +306,15 @@ class World:
         plan_id: str = "plan",
         retries: int = 0,
         merge: MergeStrategy = MergeStrategy.GIT_THREE_WAY,
+        labels: dict[str, tuple[str, ...]] | None = None,
     ) -> Plan:
         """Children whose id is their alias."""
-        specs = tuple(SubplanSpec(child, child, "act", depends_on=(needs or {}).get(child, ())) for child in children)
+        specs = tuple(
+            SubplanSpec(
+                child, child, "act", depends_on=(needs or {}).get(child, ()), labels=(labels or {}).get(child, ())
+            )
+            for child in children
+        )
         lease = self.lease(plan_id)
         return self.do(
             DeclareSubplans(

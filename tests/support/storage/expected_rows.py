@@ -54,6 +54,7 @@ def tables_of(state: State) -> dict[str, object]:
         "pools": dict(state.pools.rows),
         "logs": dict(state.logs.rows),
         "log entries": {serial: [*run] for serial, run in state.logs.entries.by_log.items()},
+        "tickets": dict(state.tickets.rows),
     }
 
 

@@ -29,7 +29,7 @@ from stepwell.storage.files.directory import DATABASE
 from stepwell.storage.schema import VERSION
 from stepwell.storage.store import Durability, ReplyPart, SessionRow
 from tests.support.memory.bodies import compressible, noise
-from tests.support.storage.state import NOON_MS, DurableState, durable_state, execute_plan
+from tests.support.storage.state import NOON_MS, DurableState, durable_state, execute_plan, queue_plan
 
 VERSIONS: Final = Path(__file__).parent / "versions"
 SUFFIX: Final = ".sqlite"
@@ -65,6 +65,8 @@ REPLY_PARTS_SINCE: Final = 6  # files of earlier versions have none
 LEASE_TOKEN: Final = 13
 EVENTS: Final = 17
 EIGHTH_EVENTS: Final = 8  # four of a log, three of a pool, and one of a fragment
+QUEUED: Final = "queued"  # a plan that waits for its turn at a tree
+QUEUED_EVENTS: Final = 9  # of that plan
 
 
 def keep_some(made: DurableState) -> None:
@@ -93,6 +95,7 @@ def keep_some(made: DurableState) -> None:
             after_mode=after_mode,
         )
     )
+    queue_plan(made, QUEUED)
     (first, *later), (reply, *replies), (part, *parts) = RECEIPTS.items(), REPLIES, REPLY_PARTS
     store_receipt(made, *first)
     entries = tuple(NewEntry(*entry) for entry in LOG.values())

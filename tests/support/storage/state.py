@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from stepwell.domain.applies.commands import JoinApplyQueue
 from stepwell.domain.changesets.commands import RecordChange, StartChangeset
 from stepwell.domain.commands import Command
 from stepwell.domain.logs.commands import AppendToLog, NewEntry
@@ -248,6 +249,14 @@ def execute_plan(made: DurableState, plan_id: str) -> int:
     return lease_of(made, plan_id)
 
 
+def queue_plan(made: DurableState, plan_id: str) -> None:
+    """A new plan that waits for its turn at a tree."""
+    lease = execute_plan(made, plan_id)
+    made.do(CompletePhase(plan_id, Phase.EXECUTE, lease))
+    made.do(AdvancePlan(plan_id, Phase.APPLY))
+    made.do(JoinApplyQueue(f"{plan_id}-ticket", plan_id, "/tree 🐟", 7))
+
+
 def lease_of(made: DurableState, plan_id: str) -> int:
     plan = made.owner._state.plans.get(plan_id)
     assert plan is not None
@@ -263,6 +272,7 @@ def fill(made: DurableState) -> None:
     made.do(RecordDecision("plan", "decision", lease, "which?", "this"))
     made.do(StartChangeset("plan", "context", "changeset", lease))
     made.do(RecordChange("plan", "context", lease, "a.py", b"before", b"after"))
+    queue_plan(made, "queued")
     made.do(StoreReceipt("receipt", ("p",), "a title", b"the bytes of a receipt"))
     made.do(AppendToLog("p", "log", (NewEntry(b"an entry"), NewEntry(b"another", "note", {"by": "alice"}))))
     made.do(CreatePool("team", 1_000))

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain import invariants
+from stepwell.domain.applies.commands import JoinApplyQueue
 from stepwell.domain.changesets.model import ChangesetState, Content, Operation
 from stepwell.domain.invariants import INVARIANTS
 from stepwell.domain.logs.commands import AppendToLog, DeleteLog, NewEntry, PopFromLog, RetainInLog
@@ -77,6 +78,11 @@ def state() -> State:
     world.do(RollBackPlan("applied", "", {}))
     world.do(RecordDecision("plan", "d1", world.lease(), "q", "c"))
     world.do(RecordDecision("plan", "d2", world.lease(), "q", "c", parent_id="d1"))
+    for number, name in enumerate(("waiting", "late"), 1):
+        world.use(name)
+        world.finish(name)
+        world.do(AdvancePlan(name, Phase.APPLY))
+        world.do(JoinApplyQueue(f"t{number}", name, "/tree"))
     for name in ("r1", "r2"):
         world.do(StoreReceipt(name, ("p", "q"), "a title", name.encode()))
     world.do(AppendToLog("p", "log", tuple(NewEntry(body) for body in (b"r1", b"two", b"three", b"popped"))))
@@ -462,6 +468,17 @@ def change_receipt(**fields: object) -> Damage:
     return damage
 
 
+def change_ticket(ticket_id: str, **fields: object) -> Damage:
+    def damage(state: State) -> None:
+        state.tickets.rows[ticket_id] = replace(state.tickets.rows[ticket_id], **fields)
+
+    return damage
+
+
+def lose_turn(state: State) -> None:
+    state.tickets.by_turn.clear()
+
+
 def miscount_receipt_bytes(state: State) -> None:
     state.receipts.bytes += 1
 
@@ -636,6 +653,21 @@ DAMAGES: dict[str, list[Damage]] = {
         entry_with(after=Content(digest_of(b"new"), 3, held=True, mode=0o644)),
         entry_with(operation=Operation.DELETE),
         entry_with(after=None),
+    ],
+    "tickets_are_in_order": [
+        change_ticket("t1", place=2),
+        change_ticket("t2", place=1),
+        change_ticket("t2", place=3),
+        change_ticket("t2", priority=9),
+        change_ticket("t1", turn_until_ms=None),
+        change_ticket("t1", turn_until_ms=7),
+        change_ticket("t2", turn_until_ms=7),
+        change_ticket("t2", tree="/other"),
+        change_ticket("t2", session_id="bob"),
+        change_ticket("t2", plan_id="waiting"),
+        lose_turn,
+        changed("waiting", phase=Phase.EXECUTE),
+        changed("late", state=PlanState.ERRORED),
     ],
     "receipts_are_in_order_and_summed": [
         miscount_receipt_bytes,

@@ -11,6 +11,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from stepwell.domain.applies.model import ApplyTicket
 from stepwell.domain.changesets.model import Changeset, ChangesetState, Content, ContextRow, EntryRow, Operation
 from stepwell.domain.logs.model import LogEntryRow, LogRow
 from stepwell.domain.plans.commands import CreateAction, UseAction
@@ -127,6 +128,8 @@ ROWS: list[KeptRow] = [
     ),
     TokenPool("team", 1, None, 1, 0, 1, (), 1, 1),
     TokenPool("team/2", 10**12, 2_678_400_000, 100, 2**60, NOON_MS, (TOKEN_LEASE, TOKEN_LEASE), NOON_MS, 2**40),
+    ApplyTicket("ticket", "/tree", "plan", "alice", 0, 1, 2, 1),
+    ApplyTicket("ticket-2", "/tree 🐟\n", "plan", "bob", -100, NOON_MS, 2**40, 64, NOON_MS + 1),
     ReceiptRow("receipt", ("p",), "", 0, DIGEST, 1, 2, 3),
     ReceiptRow("receipt-2", ("p", "q/r"), TEXT, 2**40, DIGEST, NOON_MS, 2**40, 2**40),
     LogRow("p", "log", 1, 2, 3, 4, 5, 6),

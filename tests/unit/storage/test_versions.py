@@ -50,7 +50,8 @@ def test_everything_in_it_is_found(file: Path, tmp_path: Path) -> None:
         with durable_state(tmp_path, durability=Durability.DISK) as made:
             assert invariants.check(made.owner._state) == []
             fragments_are_there(made)
-            plan_is_there(made, knows_modes=int(file.stem) >= kept_database.MODES_SINCE)
+            has_queue = int(file.stem) >= kept_database.EIGHTH
+            plan_is_there(made, knows_modes=int(file.stem) >= kept_database.MODES_SINCE, has_queue=has_queue)
             receipts_are_there(made, kept_database.RECEIPTS if int(file.stem) >= kept_database.RECEIPTS_SINCE else {})
             state_is_there(made, is_in_it=int(file.stem) >= kept_database.EIGHTH)
             log_is_there(made, is_in_it=int(file.stem) >= kept_database.EIGHTH)
@@ -60,7 +61,7 @@ def test_everything_in_it_is_found(file: Path, tmp_path: Path) -> None:
             has_parts = int(file.stem) >= kept_database.REPLY_PARTS_SINCE
             assert found.reply_parts == (kept_database.REPLY_PARTS if has_parts else [])
             assert made.owner._state.budget == kept_database.BUDGET
-            events = kept_database.EVENTS + kept_database.EIGHTH_EVENTS * (int(file.stem) >= kept_database.EIGHTH)
+            events = kept_database.EVENTS + has_queue * (kept_database.EIGHTH_EVENTS + kept_database.QUEUED_EVENTS)
             assert len(made.store.events_after(0, 1_000)) == events
             made.work()
 
@@ -79,10 +80,14 @@ def fragments_are_there(made: DurableState) -> None:
     assert (used.access_count, used.touched_at_ms, used.last_accessed_ms) == (2, NOON_MS + 5, NOON_MS + 5)
 
 
-def plan_is_there(made: DurableState, *, knows_modes: bool) -> None:
+def plan_is_there(made: DurableState, *, knows_modes: bool, has_queue: bool) -> None:
     state = made.owner._state
     assert [action.name for action in state.actions] == ["local/act"]
-    (plan,) = state.plans
+    plan, *queued = state.plans
+    assert [each.plan_id for each in queued] == [kept_database.QUEUED] * has_queue
+    assert [(each.plan_id, each.tree, each.priority, each.place) for each in state.tickets] == [
+        (kept_database.QUEUED, "/tree 🐟", 7, 1)
+    ] * has_queue
     assert (plan.plan_id, plan.phase, plan.state) == ("plan", Phase.EXECUTE, PlanState.PROCESSING)
     assert plan.lease == Lease(kept_database.LEASE_TOKEN, "alice", NOON_MS + 300_000)
     (decision,) = state.decisions
