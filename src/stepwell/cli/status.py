@@ -26,7 +26,7 @@ from stepwell.cli.common.apps import ShellCommand, command_app
 from stepwell.cli.common.console import result_console
 from stepwell.cli.common.output import print_struct
 from stepwell.cli.common.parameters import JsonFlag
-from stepwell.cli.pool.pool_table import all_pools, pool_table
+from stepwell.cli.common.tables.pools import all_pools, pool_table
 from stepwell.client.client import connect
 from stepwell.domain.replies import StrategiesFound, TierUsage
 from stepwell.protocol.messages import Status

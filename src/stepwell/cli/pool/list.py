@@ -11,7 +11,7 @@ from stepwell.cli.common.error_report import EXIT_CODES, reports_errors
 from stepwell.cli.common.json_values import to_json_value
 from stepwell.cli.common.output import print_error, print_json
 from stepwell.cli.common.parameters import json_flag
-from stepwell.cli.pool.pool_table import all_pools, pool_table
+from stepwell.cli.common.tables.pools import all_pools, pool_table
 from stepwell.client.client import connect
 
 app: Final = command_app()
