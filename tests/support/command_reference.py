@@ -38,7 +38,7 @@ def _commands() -> Iterator[list[str]]:
     yield []
     for name in _names([]):
         yield [name]
-        if name in {"plan", "action"}:
+        if name in {"plan", "action", "log"}:
             yield from ([name, each] for each in _names([name]))
 
 

@@ -10,7 +10,7 @@ A log exists from its first append. Each command takes the name of a log and `--
 from typing import Final
 
 from stepwell.cli.common.apps import group_app
-from stepwell.cli.log.options import EXIT_CODES
+from stepwell.cli.log.exit_codes import EXIT_CODES
 
 app: Final = group_app(
     __name__,

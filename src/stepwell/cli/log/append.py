@@ -17,7 +17,8 @@ from stepwell.cli.common.apps import ShellCommand, command_app
 from stepwell.cli.common.error_report import reports_errors
 from stepwell.cli.common.output import print_json, print_result
 from stepwell.cli.common.parameters import NameValue, argument, flag, json_flag, name_value, option
-from stepwell.cli.log.options import EXIT_CODES, ExpectedHead, LogName, Project, opened_log
+from stepwell.cli.log.exit_codes import EXIT_CODES
+from stepwell.cli.log.options import ExpectedHead, LogName, Project, opened_log
 from stepwell.domain.logs.model import LogEntry
 from stepwell.errors import InvalidArgument
 from stepwell.text import plural

@@ -9,7 +9,8 @@ from stepwell.cli.common.apps import ShellCommand, command_app
 from stepwell.cli.common.error_report import reports_errors
 from stepwell.cli.common.output import print_json, print_result
 from stepwell.cli.common.parameters import json_flag
-from stepwell.cli.log.options import EXIT_CODES, ExpectedHead, LogName, Project, opened_log
+from stepwell.cli.log.exit_codes import EXIT_CODES
+from stepwell.cli.log.options import ExpectedHead, LogName, Project, opened_log
 
 app: Final = command_app()
 

@@ -13,7 +13,8 @@ from stepwell.cli.common.apps import ShellCommand, command_app
 from stepwell.cli.common.error_report import reports_errors
 from stepwell.cli.common.output import print_error, print_json
 from stepwell.cli.common.parameters import flag, option, whole_number
-from stepwell.cli.log.options import ENTRY_KEYS, EXIT_CODES, LogName, Project, entry_json, opened_log, print_entry
+from stepwell.cli.log.exit_codes import EXIT_CODES
+from stepwell.cli.log.options import ENTRY_KEYS, LogName, Project, entry_json, opened_log, print_entry
 from stepwell.errors import EntriesMissed
 
 app: Final = command_app()

@@ -16,7 +16,8 @@ from stepwell.cli.common.error_report import reports_errors
 from stepwell.cli.common.json_values import to_json_value
 from stepwell.cli.common.output import print_error, print_json
 from stepwell.cli.common.parameters import json_flag
-from stepwell.cli.log.options import EXIT_CODES, Project
+from stepwell.cli.log.exit_codes import EXIT_CODES
+from stepwell.cli.log.options import Project
 from stepwell.client.client import Client, connect
 from stepwell.domain.logs.model import LogStatus
 

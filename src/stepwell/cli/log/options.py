@@ -15,10 +15,6 @@ from stepwell.client.api.log_entries import StoredLogEntry
 from stepwell.client.api.logs import Log
 from stepwell.client.client import connect
 
-EXIT_CODES: Final = (
-    "exit codes: 0, done; 1, refused or failed, and stderr says why; 2, asked for wrongly; 3, a conflict: the log has "
-    "another head than expected; 130, interrupted."
-)
 ENTRY_KEYS: Final = "`position`, `kind`, `metadata`, `appended_at_ms`, and `text`, or `base64` if it is no text"
 
 LogName = Annotated[str, argument("LOG", "name of the log")]

@@ -9,9 +9,9 @@ from stepwell.cli.common.apps import ShellCommand, command_app
 from stepwell.cli.common.error_report import reports_errors
 from stepwell.cli.common.output import print_error, print_json
 from stepwell.cli.common.parameters import json_flag
+from stepwell.cli.log.exit_codes import EXIT_CODES
 from stepwell.cli.log.options import (
     ENTRY_KEYS,
-    EXIT_CODES,
     ExpectedHead,
     LogName,
     Project,

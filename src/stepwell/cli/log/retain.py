@@ -10,7 +10,8 @@ from stepwell.cli.common.error_report import reports_errors
 from stepwell.cli.common.json_values import to_json_value
 from stepwell.cli.common.output import print_json, print_result
 from stepwell.cli.common.parameters import decimal_number, json_flag, option, whole_number
-from stepwell.cli.log.options import EXIT_CODES, ExpectedHead, LogName, Project, opened_log
+from stepwell.cli.log.exit_codes import EXIT_CODES
+from stepwell.cli.log.options import ExpectedHead, LogName, Project, opened_log
 from stepwell.text import plural
 
 app: Final = command_app()
