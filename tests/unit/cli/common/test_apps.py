@@ -16,7 +16,7 @@ OPTIONS = frozenset({"--kinds", "--focus"})
 COMMANDS = (
     "assemble", "why", "diff", "eval", "serve", "workers", "ingest", "ask", "action create", "action list", "plan new",
     "plan list", "plan show", "plan subplans", "plan merge", "plan resolve", "plan record", "plan diff", "plan apply",
-    "plan rollback", "plan cancel", "plan retry", "plan revert", "status", "doctor", "backup",
+    "plan queue", "plan rollback", "plan cancel", "plan retry", "plan revert", "status", "doctor", "backup",
     "prove",
     "log append", "log last", "log since", "log follow", "log pop", "log list", "log retain", "log clear", "log delete",
 )  # fmt: skip
