@@ -1,5 +1,6 @@
 """Fragments that expire, in the loop: deleted at the beginning of a turn, in steps, and in no view."""
 
+import os
 from collections.abc import Sequence
 
 import pytest
@@ -95,10 +96,10 @@ def test_writer_is_the_session_of_the_connection(stage: Stage) -> None:
     """Its process is known from the operating system, its label from its first message."""
     with RawPeer(stage.address) as peer:
         peer.send(Hello(VERSION, "alice", None, (), "planner"))
-        assert isinstance(welcome := answered(stage, peer), Welcome)
+        assert isinstance(answered(stage, peer), Welcome)
         for command in (store("a"), StoreFragment("p", "b", b"body", 1, expected_revision=0)):
             result, found = ask(stage, peer, command, GetFragment("p", command.fragment_id))
             assert isinstance(result, CommandResult)
             assert isinstance(found, CommandResult)
             assert isinstance(found.reply, FragmentFound)
-            assert found.reply.row.writer == Writer("alice", welcome.pid, "planner")
+            assert found.reply.row.writer == Writer("alice", os.getpid(), "planner")
