@@ -1,14 +1,17 @@
 """Eight processes share the state of a program: one id for equal bodies, no lost count, and expiry for all at once."""
 
+import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from multiprocess.connection import Connection
 
 import stepwell as sw
+from stepwell.limits import KIB, MIB
 from tests.support.processes import CONTEXT, spawned
 from tests.support.programs.state_keepers import (
     BRIEF,
@@ -146,3 +149,57 @@ def test_reads_of_eight_processes_move_the_expiry() -> None:
         assert [problem for _, wrong in reports for problem in wrong] == []
         eventually(lambda: not client.tiers.contains(SLIDING))
         eventually(lambda: client.tiers.metrics().kept.entries == 0)
+
+
+@pytest.mark.parametrize("is_durable", [True, False], ids=["data directory", "memory only"])
+def test_memory_that_is_full_of_what_is_kept(tmp_path: Path, *, is_durable: bool) -> None:
+    """The bodies that were used last stay raw in memory, the others are read from disk: none is lost or refused.
+
+    What is not kept gives way first, and comes in all the same. With a data directory, all is there after a restart.
+    """
+    budget = sw.TierBudget(arena_bytes=8 * MIB)
+    bodies = {f"kept/{number}": randbytes(512 * KIB, number) for number in range(16)}
+    others = {f"other/{number}": randbytes(512 * KIB, 100 + number) for number in range(8)}
+    data_dir = tmp_path / "data" if is_durable else None
+    with (
+        sw.Runtime.start(workers=0, budget=budget, data_dir=data_dir, log_level="error") as runtime,
+        runtime.client([PROJECT]) as client,
+    ):
+        for name, body in others.items():
+            client.tiers.store(sw.Fragment(fragment_id=name, body=body, tokens=1))
+        for name, body in bodies.items():
+            client.tiers.store(sw.Fragment(fragment_id=name, body=body, keep=True))
+        metrics = client.tiers.metrics()
+        assert (metrics.hot.entries, metrics.warm.entries, metrics.cold.entries) == (0, 0, len(others))
+        assert metrics.kept.entries == len(bodies)
+        tiers = [client.tiers.peek(name).tier for name in bodies]
+        on_disk = tiers.count(sw.Tier.COLD)
+        assert tiers == [sw.Tier.COLD] * on_disk + [sw.Tier.HOT] * (len(bodies) - on_disk)
+        assert 0 < on_disk < len(bodies)
+        assert metrics.arena_bytes <= budget.live_bytes
+        check_bodies(client, bodies | others)
+        client.tiers.store(sw.Fragment(fragment_id="late", body=randbytes(5 * MIB, 200), tokens=1))
+        assert client.tiers.peek("late").tier is sw.Tier.HOT
+        assert client.tiers.promote("kept/0").tier is sw.Tier.HOT
+        check_bodies(client, bodies | others)
+        tiers = [client.tiers.peek(name).tier for name in bodies]
+        print(f"{on_disk} of {len(bodies)} bodies on disk, {tiers.count(sw.Tier.COLD)} beside a large one")
+    if not is_durable:
+        return
+    with (
+        sw.Runtime.start(workers=0, data_dir=data_dir, log_level="error") as runtime,
+        runtime.client([PROJECT]) as client,
+    ):
+        assert [client.tiers.peek(name).tier for name in bodies] == tiers
+        assert client.tiers.metrics().kept.entries == len(bodies)
+        check_bodies(client, bodies | others)
+
+
+def randbytes(size: int, seed: int) -> bytes:
+    """A body that nothing makes smaller."""
+    return random.Random(seed).randbytes(size)
+
+
+def check_bodies(client: sw.Client, bodies: dict[str, bytes]) -> None:
+    """All of them can be read, byte for byte."""
+    assert [name for name, body in bodies.items() if bytes(client.tiers.get(name).body) != body] == []

@@ -6,6 +6,7 @@ from tests.simulator.workloads.base import Actor
 from tests.simulator.workloads.changesets import record_changes
 from tests.simulator.workloads.counters import increment
 from tests.simulator.workloads.plans import drive_plan, work_on_children
+from tests.simulator.workloads.state import use_state
 from tests.simulator.workloads.tasks import run_task
 from tests.simulator.workloads.tiers import use_batch, use_tiers, use_transaction
 from tests.simulator.workloads.watchers import watch_events
@@ -20,4 +21,5 @@ WORKLOADS: dict[str, Callable[[Actor], Awaitable[None]]] = {
     "changesets": record_changes,
     "tasks": run_task,
     "watchers": watch_events,
+    "state": use_state,
 }
