@@ -46,9 +46,9 @@ class ContextTierService:
         item = _Item(fragment, self._use())
         if unique:
             for other_tier in Tier:
-                for other, each in self._dict(other_tier).items():
-                    if (other[0], each.digest) == (key[0], item.digest) and other != key:
-                        return _placed(other, each, other_tier, Note.EQUAL_BODY)
+                for name, each in self._dict(other_tier).items():
+                    if (name[0], each.digest) == (key[0], item.digest) and name != key:
+                        return _placed(name, each, other_tier, Note.EQUAL_BODY)
             self._seam("store: no equal body, not stored")
         for other in Tier:
             self._dict(other).pop(key, None)

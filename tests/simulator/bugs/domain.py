@@ -21,7 +21,7 @@ from stepwell.domain.tiers.fast_path import StoreRun
 from stepwell.domain.tiers.model import FragmentRow
 from stepwell.domain.tiers.table import Key
 from stepwell.domain.tiers.tier_index import FragmentEntry
-from stepwell.domain.verdict import Origin, RowChanged, Verdict
+from stepwell.domain.verdict import DECIDERS, Origin, RowChanged, Verdict
 from stepwell.errors import NoActiveChangeset, PlanNotReady
 from stepwell.manager.housekeeping import Housekeeping
 from stepwell.manager.state_owner import MANAGER, StateOwner
@@ -137,4 +137,4 @@ def require_ignored() -> AbstractContextManager[None]:
     def allow(_state: State, _command: RequireFragment, _origin: Origin) -> Verdict:
         return Verdict(FragmentChecked(None))
 
-    return mock.patch.dict(machine.DECIDERS, {RequireFragment: allow})
+    return mock.patch.dict(DECIDERS, {RequireFragment: allow})

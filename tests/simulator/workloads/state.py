@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextlib import suppress
 
@@ -87,8 +88,17 @@ async def _read_brief(actor: Actor) -> None:
     with suppress(sw.NotFound):
         found = await (tiers.get if actor.random.random() < 0.7 else tiers.peek)(key[1], project=PROJECT)
     actor.oracle.check_brief(key, before_ms, _now_ms(), is_found=found is not None)
-    if found is not None:
-        actor.oracle.check_read(key, 0, found.revision, found.row.digest)
+    if found is None:
+        return
+    actor.oracle.check_read(key, 0, found.revision, found.row.digest)
+    left_ms = actor.oracle.briefs[key] - _now_ms()
+    if 0 < left_ms <= BRIEF_MS[2] and actor.random.random() < 0.5:
+        # Wait for the moment of its expiry, at which the manager may have nothing to do.
+        await asyncio.sleep(left_ms / 1000)
+        before_ms = _now_ms()
+        is_found = tiers._peek_indexed(key[1], PROJECT) is not None
+        if is_found or before_ms >= actor.oracle.briefs[key]:
+            actor.oracle.check_brief(key, before_ms, _now_ms(), is_found=is_found)
 
 
 async def _use_session(actor: Actor) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from stepwell import limits
-from stepwell.domain.commands import Command
-from stepwell.domain.replies import FragmentFound, Reply
+from stepwell.domain.replies import FragmentFound
 from stepwell.domain.tiers.commands import GetFragment, StoreFragment, StoreOptions
 from stepwell.domain.tiers.model import Writer
 from stepwell.domain.verdict import Origin
@@ -22,7 +21,7 @@ from tests.unit.manager.test_deferred import sleeps
 PAST = StoreOptions(expires_at_ms=1)
 
 
-def expired(*names: str) -> list[Command[Reply]]:
+def expired(*names: str) -> list[StoreFragment]:
     return [StoreFragment("p", name, name.encode(), 1, options=PAST) for name in names]
 
 
