@@ -189,3 +189,23 @@ def test_another_process_has_a_copy() -> None:
     there.close()
     with pytest.raises(sw.NotFound):
         here.tiers.get("a", project="p")
+
+
+def test_equal_bodies_of_two_callers_get_two_ids() -> None:
+    """Alone the twin finds the equal body. A second caller between its look and its store finds none either.
+
+    The services give one id to all: `tests/crossprocess/test_state_keepers.py`.
+    """
+    alone = Unsynchronised().tiers
+    alone.store(fragment("a"), unique=True)
+    assert alone.store(fragment("b"), unique=True).note is sw.types.Note.EQUAL_BODY
+    replies: list[str] = []
+
+    def come_in(point: str) -> None:
+        if point == "store: no equal body, not stored" and not replies:
+            replies.append("second")
+            replies.append(services.tiers.store(fragment("b"), unique=True).fragment_id)
+
+    services = Unsynchronised(seam=come_in)
+    replies.append(services.tiers.store(fragment("a"), unique=True).fragment_id)
+    assert replies == ["second", "b", "a"]

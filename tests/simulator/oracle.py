@@ -78,6 +78,8 @@ class Oracle:
         self.logs = LogJudge()
         self.holders: dict[str, str] = {}  # by task: the worker that has it, or had it last
         self.pools = PoolJudge()
+        self.briefs: dict[Key, int] = {}  # acknowledged fragments that nobody changes: when they expire
+        self._facts: dict[bytes, str] = {}  # bodies that are stored once: the id of each
         self._overdue: dict[tuple[str, object], float] = {}  # leases that are to be taken back: since when
         self.teams = TeamJudge()
         self.queues = QueueJudge()
@@ -192,6 +194,26 @@ class Oracle:
         if (key, value) in self._steps:
             raise Violation(f"{key} was raised to {value} twice, at {self._steps[key, value]} and {revision}")
         self._steps[key, value] = revision
+
+    def note_fact(self, digest: bytes, fragment_id: str) -> None:
+        """Check that all clients that stored equal bodies with `unique` were told one id."""
+        if self._facts.setdefault(digest, fragment_id) != fragment_id:
+            raise Violation(f"equal bodies were stored as {self._facts[digest]} and as {fragment_id}")
+
+    def note_brief(self, key: Key, expires_at_ms: int) -> None:
+        """Note a fragment that expires, and is neither replaced nor deleted before."""
+        self.briefs[key] = expires_at_ms
+
+    def check_brief(self, key: Key, before_ms: int, after_ms: int, *, is_found: bool) -> None:
+        """Check a read of a fragment that expires: it was found if that was before its time, and not if behind it."""
+        self.told(0, key, is_found)
+        expires_at_ms = self.briefs[key]
+        if FaultKind.JUMP_CLOCK in self._machine.faults.happened:
+            return  # the manager's time may be ahead of that of the machine
+        if is_found and before_ms >= expires_at_ms:
+            raise Violation(f"{key} was read {before_ms - expires_at_ms} ms after it had expired")
+        if not is_found and after_ms < expires_at_ms:
+            raise Violation(f"{key} is absent {expires_at_ms - after_ms} ms before it expires")
 
     def note_change(self, changeset_id: str, path: str, seq: int | None) -> None:
         """Note a change that was recorded; without a number if the outcome is unknown."""
@@ -401,7 +423,8 @@ class Oracle:
 
     async def _check_bodies(self, client: Client) -> None:
         """Every fragment can be read, and has the bytes that were stored."""
-        for project, fragment_id in sorted(self._state.fragments.entries):
+        entries = self._state.fragments.entries
+        for project, fragment_id in sorted(key for key, each in entries.items() if each.expires_at_ms is None):
             found = await client.tiers.get(fragment_id, project=project)
             if digest_of(bytes(found.body)) != found.row.digest:
                 raise Violation(f"the body of {fragment_id} is not the one that was stored")

@@ -9,6 +9,7 @@ from tests.simulator.workloads.counters import increment
 from tests.simulator.workloads.logs import use_log
 from tests.simulator.workloads.plans import drive_plan, work_on_children
 from tests.simulator.workloads.pools import use_pool
+from tests.simulator.workloads.state import use_state
 from tests.simulator.workloads.tasks import run_task
 from tests.simulator.workloads.tiers import use_batch, use_tiers, use_transaction
 from tests.simulator.workloads.watchers import watch_events
@@ -26,4 +27,5 @@ WORKLOADS: dict[str, Callable[[Actor], Awaitable[None]]] = {
     "tasks": run_task,
     "watchers": watch_events,
     "pools": use_pool,
+    "state": use_state,
 }

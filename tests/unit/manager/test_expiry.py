@@ -1,12 +1,12 @@
 """Fragments that expire, in the loop: deleted at the beginning of a turn, in steps, and in no view."""
 
+import os
 from collections.abc import Sequence
 
 import pytest
 
 from stepwell import limits
-from stepwell.domain.commands import Command
-from stepwell.domain.replies import FragmentFound, Reply
+from stepwell.domain.replies import FragmentFound
 from stepwell.domain.tiers.commands import GetFragment, StoreFragment, StoreOptions
 from stepwell.domain.tiers.model import Writer
 from stepwell.domain.verdict import Origin
@@ -21,7 +21,7 @@ from tests.unit.manager.test_deferred import sleeps
 PAST = StoreOptions(expires_at_ms=1)
 
 
-def expired(*names: str) -> list[Command[Reply]]:
+def expired(*names: str) -> list[StoreFragment]:
     return [StoreFragment("p", name, name.encode(), 1, options=PAST) for name in names]
 
 
@@ -95,10 +95,10 @@ def test_writer_is_the_session_of_the_connection(stage: Stage) -> None:
     """Its process is known from the operating system, its label from its first message."""
     with RawPeer(stage.address) as peer:
         peer.send(Hello(VERSION, "alice", None, (), "planner"))
-        assert isinstance(welcome := answered(stage, peer), Welcome)
+        assert isinstance(answered(stage, peer), Welcome)
         for command in (store("a"), StoreFragment("p", "b", b"body", 1, expected_revision=0)):
             result, found = ask(stage, peer, command, GetFragment("p", command.fragment_id))
             assert isinstance(result, CommandResult)
             assert isinstance(found, CommandResult)
             assert isinstance(found.reply, FragmentFound)
-            assert found.reply.row.writer == Writer("alice", welcome.pid, "planner")
+            assert found.reply.row.writer == Writer("alice", os.getpid(), "planner")
