@@ -19,6 +19,7 @@ COMMANDS = (
     "plan queue", "plan rollback", "plan cancel", "plan retry", "plan revert", "status", "doctor", "backup",
     "prove",
     "log append", "log last", "log since", "log follow", "log pop", "log list", "log retain", "log clear", "log delete",
+    "pool create", "pool list", "pool resize", "pool delete",
 )  # fmt: skip
 
 
@@ -88,11 +89,11 @@ def test_help_of_every_command(command: str, capsys: pytest.CaptureFixture[str])
 def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     """A command that is missing above would not be looked at."""
     names = set()
-    for group in ([], ["plan"], ["action"], ["log"]):
+    for group in ([], ["plan"], ["action"], ["log"], ["pool"]):
         assert main([*group, "--help"]) == 0
         rows = capsys.readouterr().out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
         names |= {" ".join([*group, row.split()[0]]) for row in rows if row.startswith("  ") and row[2] != " "}
-    assert names - {"plan", "action", "log"} == {*COMMANDS}
+    assert names - {"plan", "action", "log", "pool"} == {*COMMANDS}
 
 
 @pytest.mark.parametrize(
