@@ -19,8 +19,9 @@ COVERAGE_DATA = Path(".coverage-data")
 WIDER = {"tests": ("tests", "typecheck"), "coverage": ("tests", "typecheck")}  # groups that have all of a group
 installed: dict[str, str] = {}  # by group, where it was installed in this run
 
-# Tests mostly wait: for processes to start, and for the disk.
-PARALLEL = f"--numprocesses={min(2 * (os.cpu_count() or 1), 8)}"
+# One more than there are cores, because tests also wait: for processes, and for the disk. More would cost more, because
+# each process collects all tests first.
+PARALLEL = f"--numprocesses={min((os.cpu_count() or 1) + 1, 8)}"
 
 # Tests that use no shared memory to speak of, and so may run beside tests that measure that of the whole machine.
 WITHOUT_MANAGER = ("tests/architecture", "tests/property/test_tokens.py")
@@ -115,6 +116,13 @@ def simulator(session: nox.Session) -> None:
     """The real manager and clients on a simulated machine: 200 seeds; or what follows `--` (`--seeds 100000`)."""
     prepare(session, "tests")
     run(session, ["python", "-m", "tests.simulator", *(session.posargs or ["--seeds", "200"])])
+
+
+@nox.session
+def promises(session: nox.Session) -> None:
+    """Break the promises one at a time in a copy, and expect the listed tests to fail; or what follows `--`."""
+    prepare(session, "tests")
+    run(session, ["python", "-m", "tests.promises", *session.posargs])
 
 
 @nox.session

@@ -32,6 +32,8 @@ settings.register_profile(
 base = settings.get_profile("base")
 settings.register_profile("short", base, max_examples=40, derandomize=True, database=None, stateful_step_count=30)
 settings.register_profile("long", base, max_examples=2_000, stateful_step_count=200)
+# Where a test has to fail, which it does in python -m tests.promises, nobody waits for the smallest example.
+settings.register_profile("unshrunk", settings.get_profile("short"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile(os.environ.get("STEPWELL_HYPOTHESIS_PROFILE", "short"))
 
 
@@ -74,12 +76,29 @@ def _processes_unmeasured() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True)
-def collected() -> Iterator[None]:
-    """No test leaves the collector frozen: cycles that a later test drops would then hold what they hold for ever.
+def pytest_collection_finish() -> None:
+    """Exempt the collected tests from garbage collection.
 
-    Python 3.12 begins with some objects of its own that are frozen.
+    Thousands of tests are a quarter of a million objects that live until the end. Each full collection would look at
+    all of them, which takes longer than most tests do.
     """
-    before = gc.get_freeze_count()
-    yield
-    assert gc.get_freeze_count() == before, "call gc.freeze() in a process of its own"
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def freezing_refused() -> Iterator[None]:
+    """Refuse `gc.freeze()` in this process: cycles that a later test drops would then hold what they hold for ever.
+
+    A forked child may call it. The refusal takes no time. To count the frozen objects after each test would, because
+    there are many of them.
+    """
+    freeze, tests_pid = gc.freeze, os.getpid()
+
+    def refuse() -> None:
+        assert os.getpid() != tests_pid, "call gc.freeze() in a process of its own"
+        freeze()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gc, "freeze", refuse)
+        yield

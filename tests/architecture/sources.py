@@ -41,4 +41,15 @@ def called_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """The line and the dotted name of each call that has one."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
-            yield node.lineno, ast.unparse(node.func)
+            yield node.lineno, _dotted(node.func)
+
+
+def _dotted(node: ast.expr) -> str:
+    """Return an expression as it is written. `ast.unparse` is slow, and most calls are of names and attributes."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=ast.Name() | ast.Attribute() as value, attr=name):
+            return f"{_dotted(value)}.{name}"
+        case _:
+            return ast.unparse(node)

@@ -28,6 +28,8 @@ MESSAGES = [
 
 def silenced_types(source: str) -> list[str]:
     """A type error is repaired or the type is; it is never silenced."""
+    if "ignore" not in source:  # which is quicker than to read every token
+        return []
     return [
         f"line {token.start[0]}: {token.string}"
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
@@ -47,6 +49,8 @@ def evaluated_input(source: str) -> list[str]:
 
 def sleeps(source: str) -> list[str]:
     """A test waits on a condition: a sleep is too short on a busy machine and too long on every other."""
+    if "sleep" not in source:  # which is quicker than to parse every test
+        return []
     tree = ast.parse(source)
     imports = [f"line {line}: {name}" for line, name in imported_modules(tree) if name == "time.sleep"]
     calls = [
@@ -103,6 +107,16 @@ def shown_enums(source: str) -> list[str]:
     ]
 
 
+def network_sockets(source: str) -> list[str]:
+    """There is no TCP: a socket of the network would be open to other users, and to other machines."""
+    names = {"AF_INET", "AF_INET6", "create_server", "create_connection", "start_server", "open_connection"}
+    return [
+        f"line {node.lineno}: {ast.unparse(node)}"
+        for node in ast.walk(ast.parse(source))
+        if (isinstance(node, ast.Attribute) and node.attr in names) or (isinstance(node, ast.Name) and node.id in names)
+    ]
+
+
 BANS: list[tuple[Callable[[str], list[str]], list[Path], list[str]]] = [
     (
         silenced_types,
@@ -110,6 +124,7 @@ BANS: list[tuple[Callable[[str], list[str]], list[Path], list[str]]] = [
         ["x = 1  # type: ignore", "x = 1  # type:ignore[misc]", "x = 1  # pyright: ignore"],
     ),
     (evaluated_input, UNPICKLING, ["import pickle", "from dill import loads", "eval('1')", "exec('1')"]),
+    (network_sockets, SOURCE, ["socket.socket(socket.AF_INET)", "AF_INET6", "asyncio.start_server(serve)"]),
     (sleeps, TESTS, ["from time import sleep", "time.sleep(1)"]),
     (
         raw_output,

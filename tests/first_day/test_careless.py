@@ -192,7 +192,7 @@ def test_forked_child_uses_its_parents_client(client: sw.Client) -> None:
         client.tiers.store(sw.Fragment(fragment_id="of a child", body="x"))
         assert client.tiers.get("cart").text
 
-    in_forked_child(child, is_measured=False)
+    in_forked_child(child)
     assert client.tiers.get("of a child").text == "x"
 
 

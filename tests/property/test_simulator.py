@@ -43,7 +43,7 @@ def test_bug_is_found_and_shrunk() -> None:
     A run that fails leaves its clients in the middle of their calls, with views of shared memory: a process of its own
     takes them along.
     """
-    in_forked_child(find_and_shrink, is_measured=False)
+    in_forked_child(find_and_shrink)
 
 
 def find_and_shrink() -> None:

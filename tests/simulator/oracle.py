@@ -17,7 +17,12 @@ from stepwell.domain import events, invariants
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.model import Tier
 from stepwell.errors import HistoryLost, ManagerFault, OutcomeUnknown, ProtocolError, SessionExpired, StepwellError
+from tests.simulator.log_judge import LogJudge
+from tests.simulator.pool_judge import PoolJudge
+from tests.simulator.queue_judge import QueueJudge
 from tests.simulator.settings import GRACE_SECONDS, FaultKind
+from tests.simulator.team_judge import TeamJudge
+from tests.simulator.violation import Violation
 
 if TYPE_CHECKING:
     from stepwell.aio.client import Client
@@ -34,10 +39,6 @@ OVERDUE_SECONDS_MAX = 2.0
 """The time after which an expired lease, or one of a dead process, must have been taken back."""
 INVARIANT_TURNS = 1_000
 """After so many turns all invariants are checked; after every turn only those that cost nothing."""
-
-
-class Violation(AssertionError):
-    """A promise was not kept."""
 
 
 class Write(msgspec.Struct):
@@ -74,10 +75,14 @@ class Oracle:
         self._changes: dict[str, dict[str, int | None]] = defaultdict(dict)  # by changeset: path, its number
         self._watched: list[list[events.AnyEvent]] = []
         self._ended_tasks: set[str] = set()
+        self.logs = LogJudge()
         self.holders: dict[str, str] = {}  # by task: the worker that has it, or had it last
         self.briefs: dict[Key, int] = {}  # acknowledged fragments that nobody changes: when they expire
         self._facts: dict[bytes, str] = {}  # bodies that are stored once: the id of each
+        self.pools = PoolJudge()
         self._overdue: dict[tuple[str, object], float] = {}  # leases that are to be taken back: since when
+        self.teams = TeamJudge()
+        self.queues = QueueJudge()
 
     # Reports of clients.
 
@@ -247,9 +252,11 @@ class Oracle:
         for leased in (state.tasks.by_worker, state.tasks.prefetched):
             if leased:
                 self.holders.update({task.task_id: worker_id for worker_id, task in leased.items()})
-        if self._overdue or state.plans.by_session:
+        if self._overdue or state.plans.by_session or state.tickets.by_session:
             self._check_leases()
         assert manager.loop is not None
+        if state.pools.rows:
+            self.pools.check(state, manager.loop._sessions._by_id)
         if manager.loop._evicted and FaultKind.FREEZE_PIPE not in self._machine.faults.happened:
             raise Violation("the manager has evicted a client that reads and sends")
         if manager.turns % INVARIANT_TURNS == 0:
@@ -258,22 +265,24 @@ class Oracle:
             raise Violation("it does not come to an end")
 
     def _check_leases(self) -> None:
-        """Every lease belongs to a session whose process lives, and has not expired, but for a moment."""
-        plans, manager = self._state.plans, self._machine.manager
-        if not plans.by_session:
+        """Every lease and ticket belongs to a session whose process lives, and has not expired, but for a moment."""
+        plans, tickets, manager = self._state.plans, self._state.tickets, self._machine.manager
+        if not plans.by_session and not tickets.by_session:
             self._overdue.clear()
             return
         assert manager.loop is not None
         assert manager.requests is not None
         now_s, overdue = self._machine.clock.now_s, dict[tuple[str, object], float]()
-        for session_id in plans.by_session:
+        for session_id in (*plans.by_session, *tickets.by_session):
             session = manager.loop._sessions._by_id.get(session_id)
             if session is None:
-                raise Violation(f"the session {session_id} has ended, and holds leases")
+                raise Violation(f"the session {session_id} has ended, and holds leases or tickets")
             if not self._machine.processes.is_alive(session.pid):
                 overdue["the process has died", session_id] = now_s
         for expires_at_ms, plan_id in plans.by_expiry.irange(None, (manager.requests.clock.now_ms(), "")):
             overdue["it has expired", (plan_id, expires_at_ms)] = now_s
+        for until_ms, ticket_id in tickets.by_turn.irange(None, (manager.requests.clock.now_ms(), "")):
+            overdue["its turn is over", (ticket_id, until_ms)] = now_s
         for (why, what), since_s in self._overdue.items() if overdue else ():
             if (why, what) in overdue and now_s - since_s > OVERDUE_SECONDS_MAX:
                 raise Violation(f"a lease is kept although {why}: {what}")
@@ -315,8 +324,12 @@ class Oracle:
         self._check_state()
         self._check_counters()
         self._check_watches()
+        self.pools.finish(self._state)
+        self.teams.finish(self._state)
+        self.queues.finish(committed)
         await self._check_bodies(client)
         await self._check_changes(client)
+        await self.logs.finish(client, committed)
         for event in committed:
             self.outcomes.update(msgspec.json.encode(event))
         return self.outcomes.hexdigest()

@@ -50,8 +50,11 @@ def run_all(target: Callable[..., object], arguments: Sequence[tuple[object, ...
     assert codes == [0] * len(arguments), f"exit codes {codes}, {len(late)} of them too late"
 
 
-def fork(deed: Callable[[], None], *, is_measured: bool = True) -> int:
+def fork(deed: Callable[[], None], *, is_measured: bool = False) -> int:
     """A forked child that does the deed and never comes back; its exit code is 1 if the deed failed.
+
+    Measure a child that runs lines which no other test runs. It takes long, because the child writes down everything
+    that its parent has covered so far.
 
     A child of a process with other threads must not be measured: coverage has locks, which one of these threads may
     hold at the moment of the fork, and which the child would then wait for in vain.
@@ -73,7 +76,7 @@ def fork(deed: Callable[[], None], *, is_measured: bool = True) -> int:
         leave(code)
 
 
-def in_forked_child(deed: Callable[[], None], *, is_measured: bool = True) -> None:
+def in_forked_child(deed: Callable[[], None], *, is_measured: bool = False) -> None:
     """Have a forked child do the deed; it has to come to its end there."""
     _, status = os.waitpid(fork(deed, is_measured=is_measured), 0)
     assert os.waitstatus_to_exitcode(status) == 0

@@ -215,14 +215,13 @@ def killed_at(fatal: int | tuple[str, str], work: Callable[[], object]) -> bool:
         syscalls.on_step = Counter(fatal)
         work()
 
-    # A killed process writes down no coverage, and one that ends does what this process does elsewhere.
-    code = outcome(forked(killable, is_measured=False))
+    code = outcome(forked(killable))
     assert code in {0, -signal.SIGKILL}, "the work itself failed"
     return code != 0
 
 
-def forked(work: Callable[[], object], *, is_measured: bool = True) -> int:
-    """Return the id of a child process that runs a function and ends."""
+def forked(work: Callable[[], object], *, is_measured: bool = False) -> int:
+    """Return the id of a child process that runs a function and ends. See `processes.fork` for what to measure."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # threads of the runner do not matter to what is forked
         pid = os.fork()

@@ -247,7 +247,7 @@ def test_forked_child_has_no_say() -> None:
             with runtime.client() as client:
                 client.status()
 
-        in_forked_child(child)
+        in_forked_child(child, is_measured=True)
         assert runtime.is_alive()
         with pytest.raises(sw.NotOwner, match=r"send runtime.address"):
             pickle.dumps(runtime)

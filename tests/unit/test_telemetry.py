@@ -26,7 +26,7 @@ def test_full_pipe_that_nobody_reads_stops_nobody() -> None:
             log.info("line.written", number=number)
 
     try:
-        in_forked_child(talk)
+        in_forked_child(talk, is_measured=True)
     finally:
         os.close(reader)
         os.close(writer)
@@ -44,7 +44,7 @@ def test_lines_arrive(tmp_path: Path) -> None:
             log.info("line.written", text="x" * 10_000)
             log.debug("line.dropped")
 
-    in_forked_child(talk)
+    in_forked_child(talk, is_measured=True)
     (line,) = path.read_text().splitlines()
     assert '"event": "line.written"' in line
     assert "x" * 10_000 in line

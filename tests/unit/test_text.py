@@ -14,6 +14,7 @@ from stepwell.strategies.protocol import DecisionSeen, PlanSeen
 from stepwell.testing import LocalRuntime
 from stepwell.text import PlainEnum, brief_repr, clip, describe, listed, plural, quoted
 from tests.support import assembly
+from tests.support.measurement import untraced
 from tests.support.message_values import values
 from tests.support.strategy_views import Store
 
@@ -124,6 +125,7 @@ def test_brief_repr() -> None:
 
 
 @pytest.mark.parametrize("kind", DRAWN, ids=lambda kind: kind.__name__)
+@untraced()
 @settings(max_examples=20)
 @given(data=st.data())
 def test_values_fit_on_two_lines(kind: type[Struct], data: st.DataObject) -> None:

@@ -13,7 +13,15 @@ from typing import Self
 from stepwell.aio.batch import Batch, Transaction
 from stepwell.aio.caller import AsyncCaller
 from stepwell.aio.channel import Channel
-from stepwell.aio.services import ContextTierService, PlanExecutionContext, PlanLifecycleService, ReceiptService
+from stepwell.aio.services import (
+    ContextTierService,
+    Log,
+    LogService,
+    PlanExecutionContext,
+    PlanLifecycleService,
+    ReceiptService,
+    TokenPoolService,
+)
 from stepwell.aio.strategies import StrategyService
 from stepwell.aio.threads import Threads, run_in_thread
 from stepwell.aio.watch import Watch, Watches
@@ -48,6 +56,8 @@ class Client:
         self.tiers = ContextTierService(blocking_client.session, self._caller)
         self.plans = PlanLifecycleService(blocking_client.session, self._caller)
         self.receipts = ReceiptService(blocking_client.session, self._caller)
+        self.pools = TokenPoolService(blocking_client.session, self._caller)
+        self.logs = LogService(blocking_client.session, self._caller)
         self.strategies = StrategyService(self._caller, blocking_client.strategies)
 
     @property
@@ -77,6 +87,11 @@ class Client:
     def working_on(self, plan_id: str, changeset_id: str | None = None) -> AbstractContextManager[None]:
         """Have the fragments that this task stores in a `with` block name a plan, and perhaps a changeset."""
         return self.blocking_client.working_on(plan_id, changeset_id)
+
+    def log(self, name: str, *, project: str | None = None) -> Log:
+        """Return a log of a project. No request is made."""
+        session = self.blocking_client.session
+        return Log(session, self._caller, self._watches, session.project_or_default(project), name)
 
     def batch(self) -> Batch:
         """Return a block of many commands in one frame, with an outcome each: `async with client.batch() as batch:`."""
@@ -166,7 +181,8 @@ class Client:
         try:
             await self._watches.close()
             if await self._channel.close():
-                self.blocking_client.session.leases.clear()  # or the blocking client would give them up again
+                # Or the blocking client would give them up again.
+                self.blocking_client.session.channel.rules.forget_leases()
         finally:
             await self.threads.close(self.blocking_client.close)
 

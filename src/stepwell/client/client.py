@@ -15,6 +15,8 @@ from typing import Self
 from stepwell.assembly.answer import Answer
 from stepwell.assembly.receipt import Receipt
 from stepwell.client.api.batch import Batch, Transaction
+from stepwell.client.api.logs import Log, LogService
+from stepwell.client.api.pools import TokenPoolService
 from stepwell.client.api.receipts import ReceiptService
 from stepwell.client.api.strategies import StrategyService
 from stepwell.client.api.tiers import ContextTierService
@@ -42,7 +44,8 @@ from stepwell.transport.address import default_address
 class Client:
     """One session with a manager. Make it with `stepwell.connect` or `Runtime.client`, and close it, or use `with`.
 
-    Services: `tiers` (fragments), `plans`, `receipts` and `strategies`. `execution` makes a context for one plan.
+    Services: `tiers` (fragments), `plans`, `pools` (of tokens), `logs`, `receipts` and `strategies`. `execution` makes
+    a context for one plan, `log` a log of a project.
 
     Threads and processes: any number of threads may use one client at the same time; each request in progress has a
     connection of its own. A forked child may use it, too, and begins a session of its own. Pickled to another process,
@@ -67,6 +70,8 @@ class Client:
         self.tiers = ContextTierService(self._session)
         self.plans = PlanLifecycleService(self._session)
         self.receipts = ReceiptService(self._session)
+        self.pools = TokenPoolService(self._session)
+        self.logs = LogService(self._session)
         self._views = Views(self._session, self.tiers)
         self.strategies = StrategyService(self._session, self._views)
         self._ingest = ProjectIngest(self._session, self._views, self.tiers, self.strategies)
@@ -121,6 +126,13 @@ class Client:
         `plans.work_on` does that for the plan that it runs. The manager does not check whether the plan exists.
         """
         return working_on(self.address, plan_id, changeset_id)
+
+    def log(self, name: str, *, project: str | None = None) -> Log:
+        """Return a log of a project: a list of entries to which any number of processes append.
+
+        No request is made. A log exists from its first append, or from `Log.retain`.
+        """
+        return Log(self._session, self._watches, self._session.project_or_default(project), name)
 
     def batch(self) -> Batch:
         """Return a batch: calls in its block are sent in one frame, and each has an outcome of its own."""
@@ -253,7 +265,8 @@ class Client:
         """End the session: release its leases, close connections and watches, and fail futures that still wait."""
         self._watches.close()
         self.strategies.close()
-        self._channel.close(holds_leases=bool(self._session.leases))
+        rules = self._channel.rules
+        self._channel.close(holds_leases=bool(rules.leases or rules.token_leases))
         self._session.bodies.close()
 
     def __enter__(self) -> Self:

@@ -4,13 +4,14 @@ An invariant recomputes from the rows whatever the tables derive from them: inde
 That costs a scan of the state. The tests check all invariants after every command, `stepwell doctor` checks a data
 directory, and a manager checks all of them when it starts from a store. Nothing on the path of a request does.
 
-To add one, write a generator that yields the place of each violation, and decorate it with `@invariant`.
+To add one, write a generator that yields the place of each violation, and decorate it with `@invariant`. The invariants
+of logs and of token pools are in the modules of these subjects.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
@@ -18,9 +19,14 @@ from stepwell import limits
 from stepwell.domain.bounded_types import canonical
 from stepwell.domain.changesets.model import ChangesetState, derive_operation
 from stepwell.domain.changesets.paths import check_mode
+from stepwell.domain.invariant_registry import INVARIANTS as INVARIANTS  # noqa: PLC0414 - for all who check
+from stepwell.domain.invariant_registry import check as check  # noqa: PLC0414
+from stepwell.domain.invariant_registry import invariant
+from stepwell.domain.logs import invariants as log_invariants
 from stepwell.domain.plans.lifecycle import POSITIONS, TERMINAL
 from stepwell.domain.plans.model import Phase, PlanState, Position
 from stepwell.domain.plans.validations import not_passed
+from stepwell.domain.pools import invariants as pool_invariants
 from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import BodyTable
 from stepwell.domain.tiers.model import Tier
@@ -28,35 +34,8 @@ from stepwell.domain.tiers.source_outline import stands_for_file
 from stepwell.domain.tiers.tier_index import KEPT_TIERS, FragmentEntry, Usage
 from stepwell.text import plural
 
-Invariant = Callable[[State], Iterator[str]]
-"""A claim about a state. It yields a text for each place where the claim does not hold."""
-
-INVARIANTS: dict[str, Invariant] = {}
-"""All invariants by name."""
-
-
-def invariant(claim: Invariant) -> Invariant:
-    """Register a claim under its function's name."""
-    INVARIANTS[claim.__name__] = claim
-    return claim
-
-
-BUDGET: Final = "every_tier_is_within_its_budget"
-"""The only invariant that a manager can repair: it demotes fragments and deletes old receipts until it holds."""
-
-
-def check(state: State, *, only: Container[str] | None = None, but: Container[str] = ()) -> list[str]:
-    """Return every violation as `name: where`. `only` selects invariants by name, `but` leaves some out."""
-    claims = {name: claim for name, claim in INVARIANTS.items() if (only is None or name in only) and name not in but}
-    return [f"{name}: {where}" for name, claim in claims.items() for where in _violations(claim, state)]
-
-
-def _violations(claim: Invariant, state: State) -> Iterator[str]:
-    """Yield the violations of one claim. A claim that raises is a violation: a state can be too broken to check."""
-    try:
-        yield from claim(state)
-    except Exception as error:  # noqa: BLE001 - an error of any kind means that the claim was not shown to hold
-        yield f"it could not be checked: {error!r}"
+SUBJECTS: Final = (log_invariants, pool_invariants)
+"""The modules with the invariants of one subject. Importing a module enters them into `INVARIANTS`."""
 
 
 def _lists(state: State) -> Iterator[tuple[bool, Tier, Iterator[FragmentEntry]]]:
@@ -102,6 +81,10 @@ def every_tier_is_within_its_budget(state: State) -> Iterator[str]:
     ):
         if used > bound:
             yield f"{name}: {used} of {bound}"
+
+
+BUDGET: Final = every_tier_is_within_its_budget.__name__
+"""The only invariant that a manager can repair: it demotes fragments and deletes old receipts until it holds."""
 
 
 @invariant
@@ -216,6 +199,9 @@ def bodies_are_counted_exactly(state: State) -> Iterator[str]:
     for row in (*state.receipts, *state.tasks):
         for body in row.held:
             actual.retain(body, row.tier)
+    for run in state.logs.entries.by_log.values():
+        for appended in run:
+            actual.retain((appended.digest, appended.size), appended.tier)
     for digest, count in state.bodies.counts.items():
         if count.is_tried:  # the only part of a count that no row determines
             actual.note_packed(digest, count.packed)
@@ -246,10 +232,12 @@ def actions_are_filed_under_their_names(state: State) -> Iterator[str]:
 
 @invariant
 def plans_are_where_plans_can_be(state: State) -> Iterator[str]:
-    """Every plan is in a phase and state that the lifecycle has, with counters within their bounds."""
+    """Every plan is in a phase and state that the lifecycle has. Counters are within bounds, labels in order."""
     for plan in state.plans:
         if plan.position not in POSITIONS:
             yield f"{plan.plan_id} is {plan.position}"
+        if list(plan.labels) != sorted({*plan.labels}) or len(plan.labels) > limits.PLAN_LABELS_MAX:
+            yield f"{plan.plan_id} has labels {plan.labels}"
         if plan.version < 1 or plan.attempt < 1 or not 0 <= plan.reversion_count <= limits.REVERSIONS_MAX:
             yield f"{plan.plan_id} has impossible counters"
 
@@ -270,6 +258,33 @@ def processing_means_leased(state: State) -> Iterator[str]:
         yield "leases by expiry differ"
     if by_session != {(key, each) for key, ids in state.plans.by_session.items() for each in ids}:
         yield "leases by session differ"
+
+
+@invariant
+def tickets_are_in_order(state: State) -> Iterator[str]:
+    """A queue of applies has the places of its order without gaps, and the indexes of tickets agree.
+
+    A ticket belongs to a plan that is queued for apply or being applied. At the first place, a plan that is queued has
+    a turn with an end; otherwise a caller that is gone would hold up all others.
+    """
+    table = state.tickets
+    for tree in {ticket.tree for ticket in table}:
+        queue = [(state.plans.rows[each.plan_id], each) for each in table if each.tree == tree]
+        queue.sort(key=lambda pair: (pair[0].lease is None, -pair[1].priority, pair[1].revision, pair[1].ticket_id))
+        places = {plan_id: place for place, plan_id in enumerate(dict.fromkeys(each.plan_id for _, each in queue), 1)}
+        for plan, ticket in queue:
+            if plan.phase is not Phase.APPLY or plan.state not in {PlanState.QUEUED, PlanState.PROCESSING}:
+                yield f"{ticket.ticket_id} is of {plan.plan_id}, which is {plan.position}"
+            has_turn = ticket.place == 1 and plan.state is PlanState.QUEUED
+            if ticket.place != places[ticket.plan_id] or has_turn != (ticket.turn_until_ms is not None):
+                yield f"{ticket.ticket_id} is at place {ticket.place}, until {ticket.turn_until_ms}"
+    for index, name in ((table.by_tree, "tree"), (table.by_plan, "plan_id"), (table.by_session, "session_id")):
+        if {(key, each) for key, ids in index.items() for each in ids} != {
+            (getattr(ticket, name), ticket.ticket_id) for ticket in table
+        }:
+            yield f"tickets by {name} differ"
+    if [*table.by_turn] != sorted((each.turn_until_ms, each.ticket_id) for each in table if each.turn_until_ms):
+        yield "tickets by turn differ"
 
 
 @invariant

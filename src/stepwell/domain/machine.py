@@ -27,11 +27,15 @@ from itertools import chain
 from msgspec import Struct
 
 from stepwell import limits
+from stepwell.domain.applies import rules as apply_rules
+from stepwell.domain.applies.turns import end_tickets
 from stepwell.domain.changesets import rules as changeset_rules
 from stepwell.domain.commands import Command, Ephemeral, EphemeralInternal, Write
+from stepwell.domain.logs import rules as log_rules
 from stepwell.domain.plans import actions, decisions, merge, retention, subplans
 from stepwell.domain.plans import apply as plan_apply
 from stepwell.domain.plans import rules as plan_rules
+from stepwell.domain.pools import rules as pool_rules
 from stepwell.domain.receipts import rules as receipt_rules
 from stepwell.domain.replies import AnyReply, FragmentFound, Reply
 from stepwell.domain.state import State
@@ -48,11 +52,14 @@ from stepwell.errors import ManagerFault, Refused, ResourceExhausted, StepTooLar
 
 RULES = (
     actions,
+    apply_rules,
     plan_apply,
     changeset_rules,
     decisions,
+    log_rules,
     merge,
     plan_rules,
+    pool_rules,
     receipt_rules,
     retention,
     subplans,
@@ -86,7 +93,8 @@ def decide(state: State, command: Command[Reply], origin: Origin) -> Verdict:
     request only.
     """
     try:
-        return DECIDERS[type(command)](state, command, origin)
+        verdict = DECIDERS[type(command)](state, command, origin)
+        return end_tickets(state, command, verdict, origin) if state.tickets.rows else verdict
     except Refused:
         raise
     except MemoryError as error:

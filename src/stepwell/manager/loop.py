@@ -230,7 +230,7 @@ class Loop:
             return self._epoll.poll(limits.DRAIN_POLL_SECONDS)
         if ready := self._spin.poll_briefly(self._epoll.poll):
             return ready
-        if self._requests.owner.work():
+        if self.housekeeping.work():
             return self._epoll.poll(0)
         return self._epoll.poll(
             max(0.0, min(self.housekeeping.due_at_s - self._requests.now_s(), self.housekeeping.seconds_to_deadline))

@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from stepwell import limits
+from stepwell.clock import StateClock
 from stepwell.domain.commands import Command, Read, Write
 from stepwell.domain.replies import (
     Reply,
@@ -26,7 +27,7 @@ from stepwell.domain.tiers.model import BodyRef
 from stepwell.domain.verdict import Origin
 from stepwell.errors import Busy, InvalidArgument, ManagerFault, OutcomeUnknown, OutOfScope, StepwellError
 from stepwell.manager.sessions import SessionRecord
-from stepwell.manager.state_owner import MANAGER, StateClock, StateOwner
+from stepwell.manager.state_owner import MANAGER, StateOwner
 from stepwell.protocol.codec import PartlyDecodedRequest, size_of
 from stepwell.protocol.messages import (
     AskView,

@@ -22,8 +22,11 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from stepwell import limits
+from stepwell.domain.applies.model import ApplyTicket
 from stepwell.domain.changesets.model import Changeset, Content, ContextRow, EntryRow
+from stepwell.domain.logs.model import LogEntryRow, LogRow
 from stepwell.domain.plans.model import Action, Decision, Lease, Plan
+from stepwell.domain.pools.model import TokenPool
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.tiers.model import NO_METADATA, FragmentRow, TierBudget, Writer
 from stepwell.domain.tiers.tier_index import FragmentEntry
@@ -106,6 +109,9 @@ DECISIONS: Final = RowTable("decisions", Decision, ("decision_id",))
 CONTEXTS: Final = RowTable("contexts", ContextRow, ("context_id",))
 CHANGESETS: Final = RowTable("changesets", Changeset, ("changeset_id",))
 RECEIPTS: Final = RowTable("receipts", ReceiptRow, ("receipt_id",))
+POOLS: Final = RowTable("pools", TokenPool, ("name",))
+LOGS: Final = RowTable("logs", LogRow, ("project", "name"))
+TICKETS: Final = RowTable("apply_tickets", ApplyTicket, ("ticket_id",))
 
 
 class _Entries(CheckedTable):
@@ -157,6 +163,29 @@ def _content(digest: Value, size: Value, held: Value, mode: Value) -> tuple[Valu
 
 
 ENTRIES: Final = _Entries()
+
+
+class _LogEntries(CheckedTable):
+    """The table of the entries of logs. It has the interface of `RowTable`, and is faster: there may be millions."""
+
+    def __init__(self) -> None:
+        super().__init__("log_entries", LogEntryRow.__struct_fields__, ("log", "position"))
+
+    def values(self, row: LogEntryRow) -> Values:
+        metadata = _json.encode(row.metadata).decode() if row.metadata else _NO_METADATA
+        return (row.log, row.position, row.digest, row.size, row.at_ms, row.revision, row.kind, metadata)
+
+    def row(self, values: Sequence[Value]) -> LogEntryRow:
+        *fields, metadata = values
+        try:
+            found = NO_METADATA if metadata == _NO_METADATA else _metadata.decode(cast(str, metadata))
+            row = msgspec.convert((*fields, found), LogEntryRow)
+        except (msgspec.MsgspecError, TypeError, ValueError) as error:
+            raise self.damage(values, error) from error
+        return row if row.metadata else msgspec.structs.replace(row, metadata=NO_METADATA)
+
+
+LOG_ENTRIES: Final = _LogEntries()
 
 _USE: Final = ("tick", "touched_at_ms", "last_accessed_ms", "access_count", "accesses_since_move")
 _FIRST_FIELDS: Final = FragmentRow.__struct_fields__[: FragmentRow.__struct_fields__.index("metadata") + 1]
@@ -382,6 +411,10 @@ TABLES: Final[tuple[CheckedTable, ...]] = (
     CHANGESETS,
     ENTRIES,
     RECEIPTS,
+    POOLS,
+    LOGS,
+    LOG_ENTRIES,
+    TICKETS,
     SESSIONS,
     REPLIES,
     REPLY_PARTS,
@@ -391,8 +424,10 @@ TABLES: Final[tuple[CheckedTable, ...]] = (
 """All tables with checksums. The parts of bodies have none, because the digest of the body covers them."""
 
 
-COUNTED: Final = (FRAGMENTS, ACTIONS, PLANS, DECISIONS, CONTEXTS, CHANGESETS, RECEIPTS)
-"""The tables whose rows are counted. Entries and bodies are missed by rows that refer to them or by their numbers."""
+COUNTED: Final = (FRAGMENTS, ACTIONS, PLANS, DECISIONS, CONTEXTS, CHANGESETS, RECEIPTS, POOLS, LOGS, LOG_ENTRIES)
+"""The tables whose rows are counted. Entries and bodies are missed by rows that refer to them or by their numbers, and
+tickets by the places of those behind them.
+"""
 
 
 def verify(connection: Database) -> None:

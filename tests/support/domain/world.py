@@ -78,7 +78,7 @@ def image(state: State) -> dict[str, object]:
         "kept orders": {(scope, tier): _kept_both_ways(state, tier, scope) for scope in scopes for tier in KEPT_TIERS},
         "expiry": (table.expiry.times(), [*table.expiry.due(2**63)]),
         "created": {each: [e.row.key for e in table.created_after(each, 0)] for each in table.projects_after("")},
-        "pages": [[*table.order] for table in (state.actions, state.plans, state.receipts, state.tasks)],
+        "pages": [[*table.order] for table in (state.actions, state.plans, state.pools, state.receipts, state.tasks)],
         "actions": dict(state.actions.rows),
         "plans": dict(state.plans.rows),
         "leases": (
@@ -92,6 +92,18 @@ def image(state: State) -> dict[str, object]:
         "entries": {key: list(rows) for key, rows in state.entries.by_changeset.items()},
         "entries by plan": dict(state.entries.by_plan),
         "receipts": (dict(state.receipts.rows), dict(state.receipts.by_serial), state.receipts.bytes),
+        "pools": (dict(state.pools.rows), {key: dict(names) for key, names in state.pools.by_session.items()}),
+        "logs": (dict(state.logs.rows), [*state.logs.order], dict(state.logs.by_serial), [*state.logs.due]),
+        "log entries": {serial: [*run] for serial, run in state.logs.entries.by_log.items()},
+        "log sums": [(run.bytes_from(0), len(run)) for run in state.logs.entries.by_log.values()],
+        "log count": len(state.logs.entries),
+        "tickets": (
+            dict(state.tickets.rows),
+            {tree: sorted(ids) for tree, ids in state.tickets.by_tree.items()},
+            {plan_id: sorted(ids) for plan_id, ids in state.tickets.by_plan.items()},
+            {session: sorted(ids) for session, ids in state.tickets.by_session.items()},
+            list(state.tickets.by_turn),
+        ),
         "tasks": (dict(state.tasks.rows), state.tasks.next_serial),
         "workers": (dict(state.workers.rows), dict(state.workers.offered)),
     }
@@ -229,14 +241,14 @@ class World:
         reusable: bool = True,
         read_only: bool = False,
         invariants: tuple[str, ...] = (),
+        actors: tuple[str, str] = ("planner", "coder"),
     ) -> None:
         self.do(
             CreateAction(
                 name,
                 "do {what}",
                 "{what} is done",
-                "planner",
-                "coder",
+                *actors,
                 arguments=arguments,
                 reusable=reusable,
                 read_only=read_only,
@@ -294,9 +306,15 @@ class World:
         plan_id: str = "plan",
         retries: int = 0,
         merge: MergeStrategy = MergeStrategy.GIT_THREE_WAY,
+        labels: dict[str, tuple[str, ...]] | None = None,
     ) -> Plan:
         """Children whose id is their alias."""
-        specs = tuple(SubplanSpec(child, child, "act", depends_on=(needs or {}).get(child, ())) for child in children)
+        specs = tuple(
+            SubplanSpec(
+                child, child, "act", depends_on=(needs or {}).get(child, ()), labels=(labels or {}).get(child, ())
+            )
+            for child in children
+        )
         lease = self.lease(plan_id)
         return self.do(
             DeclareSubplans(

@@ -298,7 +298,7 @@ def test_in_a_forked_child(address: str, project: str) -> None:
                 client._channel.require_owner()
             assert all(link.fileno() < 0 for link in client._channel._open)
 
-        in_forked_child(use)
+        in_forked_child(use, is_measured=True)
         assert (await client.tiers.get("a")).tokens == 1
 
     with_client(main, address, project)

@@ -17,6 +17,8 @@ from stepwell.testing import LocalRuntime
 from tests.support.cli.plans import ACTION
 from tests.support.cli.processes import COMMAND, PATIENCE_SECONDS
 
+pytestmark = pytest.mark.usefixtures("processes_unmeasured")
+
 
 @pytest.fixture
 def address() -> Iterator[str]:
@@ -80,6 +82,7 @@ def test_without_a_manager(words: str, tmp_path: Path, monkeypatch: pytest.Monke
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.usefixtures("measured")
 def test_values_of_a_manager(address: str) -> None:
     """Its plans, actions, projects and strategies."""
     with sw.connect(address) as client:
@@ -98,6 +101,7 @@ def test_values_that_a_shell_would_run_are_not_offered() -> None:
     assert [each for each in values if completions._HARMLESS.fullmatch(each)] == ["good", "a/b"]
 
 
+@pytest.mark.usefixtures("measured")
 def test_a_manager_that_does_not_answer(tmp_path: Path) -> None:
     """The user waits no longer than the bound, and nothing is said."""
     with socket.socket(socket.AF_UNIX) as silent:
@@ -111,6 +115,7 @@ def test_a_manager_that_does_not_answer(tmp_path: Path) -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.usefixtures("measured")
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_help_is_on_one_line(shell: str) -> None:
     """A shell would take the rest of a folded line for another value."""
@@ -139,6 +144,7 @@ def test_a_real_shell(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("show\n", "")
 
 
+@pytest.mark.usefixtures("measured")
 def test_installed(tmp_path: Path) -> None:
     """`--install-completion` writes the script for the shell that called it, and says where."""
     called = f"'{COMMAND[0]}' -m stepwell --install-completion; exit $?"

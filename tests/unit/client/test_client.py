@@ -84,7 +84,7 @@ def test_forked_child_has_a_session_of_its_own(client: sw.Client, runtime: sw.Ru
             client.plans.complete_execute(plan.plan_id)
         client.close()
 
-    in_forked_child(child)
+    in_forked_child(child, is_measured=True)
     assert client.session_id == parent
     assert client.tiers.get("a").text == "child"
     assert str(client.plans.complete_execute(plan.plan_id).position) == "execute/complete"
@@ -113,7 +113,7 @@ def test_fork_while_threads_are_calling(client: sw.Client) -> None:
         thread.start()
     try:
         for _ in range(10):
-            in_forked_child(lambda: look_and_close(client), is_measured=False)
+            in_forked_child(lambda: look_and_close(client))
     finally:
         over.set()
         for thread in threads:
@@ -130,7 +130,7 @@ def test_closed_client_stays_closed_in_a_child(runtime: sw.Runtime) -> None:
         with pytest.raises(sw.RuntimeLost, match="connect anew"):
             client.tiers.metrics()
 
-    in_forked_child(child)
+    in_forked_child(child, is_measured=True)
     child()
 
 

@@ -7,8 +7,10 @@ from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain import invariants
+from stepwell.domain.applies.commands import JoinApplyQueue
 from stepwell.domain.changesets.model import ChangesetState, Content, Operation
 from stepwell.domain.invariants import INVARIANTS
+from stepwell.domain.logs.commands import AppendToLog, DeleteLog, NewEntry, PopFromLog, RetainInLog
 from stepwell.domain.plans.commands import (
     AdvancePlan,
     CancelPlan,
@@ -22,6 +24,7 @@ from stepwell.domain.plans.commands import (
 )
 from stepwell.domain.plans.model import Action, Applied, Child, Constrained, Decision, Lease, Phase, Plan, PlanState
 from stepwell.domain.plans.validations import Validation, ValidationResult
+from stepwell.domain.pools.model import TokenLease, TokenPool
 from stepwell.domain.receipts.commands import StoreReceipt
 from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import BodyCount, digest_of
@@ -75,8 +78,20 @@ def state() -> State:
     world.do(RollBackPlan("applied", "", {}))
     world.do(RecordDecision("plan", "d1", world.lease(), "q", "c"))
     world.do(RecordDecision("plan", "d2", world.lease(), "q", "c", parent_id="d1"))
+    for number, name in enumerate(("waiting", "late"), 1):
+        world.use(name)
+        world.finish(name)
+        world.do(AdvancePlan(name, Phase.APPLY))
+        world.do(JoinApplyQueue(f"t{number}", name, "/tree"))
     for name in ("r1", "r2"):
         world.do(StoreReceipt(name, ("p", "q"), "a title", name.encode()))
+    world.do(AppendToLog("p", "log", tuple(NewEntry(body) for body in (b"r1", b"two", b"three", b"popped"))))
+    world.do(PopFromLog("p", "log"))
+    world.do(RetainInLog("p", "log", keep_ms=1_000))
+    world.do(AppendToLog("p", "gone", (NewEntry(b"of a log that is gone"),)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "LOG_ROWS_PER_STEP", 0)
+        world.do(DeleteLog("p", "gone"))
     return world.state
 
 
@@ -453,12 +468,74 @@ def change_receipt(**fields: object) -> Damage:
     return damage
 
 
+def change_ticket(ticket_id: str, **fields: object) -> Damage:
+    def damage(state: State) -> None:
+        state.tickets.rows[ticket_id] = replace(state.tickets.rows[ticket_id], **fields)
+
+    return damage
+
+
+def lose_turn(state: State) -> None:
+    state.tickets.by_turn.clear()
+
+
 def miscount_receipt_bytes(state: State) -> None:
     state.receipts.bytes += 1
 
 
 def lose_from_order(state: State) -> None:
     del state.receipts.by_serial[1]
+
+
+def lose_tokens_of_a_session(state: State) -> None:
+    change_pool()(state)
+    state.pools.by_session.clear()
+
+
+def change_pool(**fields: object) -> Damage:
+    """A pool of which a session holds tokens, with other fields."""
+    lease = TokenLease("lease", "alice", "", 5, 0, 1)
+    pool = TokenPool("team", 10, None, 80, 0, 1, (lease,), 1, 1)
+    return lambda state: state.pools.swap(None, replace(pool, **fields))
+
+
+def change_log(**fields: object) -> Damage:
+    def damage(state: State) -> None:
+        row = state.logs.rows["p", "log"]
+        state.logs.rows[row.key] = state.logs.by_serial[row.serial] = replace(row, **fields)
+
+    return damage
+
+
+def change_entry(position: int, /, **fields: object) -> Damage:
+    def damage(state: State) -> None:
+        rows = state.logs.entries.by_log[state.logs.rows["p", "log"].serial]._rows
+        for at, row in enumerate(rows):
+            if row is not None and row.position == position:
+                rows[at] = replace(row, **fields)
+
+    return damage
+
+
+def lose_last_entry(state: State) -> None:
+    run = state.logs.entries.by_log[state.logs.rows["p", "log"].serial]
+    run.remove(run[-1])
+
+
+def miscount_entries_of_logs(state: State) -> None:
+    state.logs.entries._count += 1
+
+
+def lose_from_names(state: State) -> None:
+    state.logs.order.clear()
+
+
+def lose_from_serials(state: State) -> None:
+    state.logs.by_serial.clear()
+
+
+def lose_what_is_due(state: State) -> None:
+    state.logs.due.clear()
 
 
 DAMAGES: dict[str, list[Damage]] = {
@@ -500,6 +577,7 @@ DAMAGES: dict[str, list[Damage]] = {
         pack_unnoticed,
         change_receipt(digest=digest_of(b"other")),
     ],
+    "pools_agree_with_their_leases": [lose_tokens_of_a_session, change_pool(spent_parts=-1)],
     "actions_are_filed_under_their_names": [file_action_elsewhere, file_action_uncanonically],
     "plans_are_where_plans_can_be": [
         impossible_position,
@@ -576,6 +654,21 @@ DAMAGES: dict[str, list[Damage]] = {
         entry_with(operation=Operation.DELETE),
         entry_with(after=None),
     ],
+    "tickets_are_in_order": [
+        change_ticket("t1", place=2),
+        change_ticket("t2", place=1),
+        change_ticket("t2", place=3),
+        change_ticket("t2", priority=9),
+        change_ticket("t1", turn_until_ms=None),
+        change_ticket("t1", turn_until_ms=7),
+        change_ticket("t2", turn_until_ms=7),
+        change_ticket("t2", tree="/other"),
+        change_ticket("t2", session_id="bob"),
+        change_ticket("t2", plan_id="waiting"),
+        lose_turn,
+        changed("waiting", phase=Phase.EXECUTE),
+        changed("late", state=PlanState.ERRORED),
+    ],
     "receipts_are_in_order_and_summed": [
         miscount_receipt_bytes,
         lose_from_order,
@@ -584,6 +677,21 @@ DAMAGES: dict[str, list[Damage]] = {
         change_receipt(revision=1_000),
         change_receipt(projects=("q", "p")),
         change_receipt(projects=("p", "p")),
+    ],
+    "logs_are_filed": [lose_from_names, lose_from_serials, lose_what_is_due],
+    "entries_of_logs_are_in_order": [
+        miscount_entries_of_logs,
+        lose_last_entry,
+        change_entry(3, position=1),
+        change_entry(2, at_ms=0),
+        change_entry(2, log=7),
+        change_entry(2, size=9),
+        change_entry(3, revision=1_000_000),
+        change_log(head=1_000_000),
+        change_log(first_position=9),
+        change_log(last_position=2),
+        change_log(last_position=4),
+        change_log(next_position=1),
     ],
 }
 """What breaks each invariant, in each of the ways that it speaks of."""

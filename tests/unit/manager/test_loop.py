@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,10 @@ from stepwell.domain.replies import FragmentPlaced, PlanFound, Reply
 from stepwell.domain.state import State
 from stepwell.domain.tiers.commands import DeleteFragment, GetFragment, GetMetrics, ListFragments, StoreFragment
 from stepwell.domain.verdict import DECIDERS, Decider, Origin, Verdict
+from stepwell.errors import StoreFailed
 from stepwell.manager.state_owner import StateBroken
+from stepwell.memory.reader.index_reader import IndexReader
+from stepwell.memory.reader.mappings import Mappings
 from stepwell.protocol.framing import HEADER, Framer
 from stepwell.protocol.messages import (
     VERSION,
@@ -32,12 +36,15 @@ from stepwell.protocol.messages import (
     Status,
     Welcome,
 )
+from stepwell.storage.store import CommitBatch
 from stepwell.transport.address import Credentials
 from stepwell.transport.kernel import Kernel
 from tests.support.manager.peers import ORIGIN, Clock, answered, ask, gone, joined
 from tests.support.managers import ENCODING, EPOCH, Stage, staged
+from tests.support.memory.fragment_index import FOR_EVER_NS
 from tests.support.peers import LARGE_METADATA, RawPeer, frame, framed, request_ids, store
 from tests.support.processes import descriptors, fork
+from tests.support.storage.state import staged_on
 
 
 def started_plan(stage: Stage, peer: RawPeer) -> Plan:
@@ -525,6 +532,33 @@ def test_defect_while_the_state_changes_ends_the_manager(stage: Stage, monkeypat
         unlucky.send(Request(1, (StoreFragment("p", "f", b"x", 1),)))
         with pytest.raises(StateBroken, match="defect"):
             stage.turn(10)
+
+
+def test_commit_that_fails_is_shown_to_no_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader in shared memory goes on with what was committed, although the state of the manager is ahead of it."""
+
+    def fail(_: CommitBatch) -> None:
+        raise StoreFailed("the disk is full")
+
+    with staged_on(tmp_path) as stage, joined(stage, "alice") as alice:
+        stage.owner.index.is_disabled = False
+        ask(stage, alice, store("f"), GetFragment("p", "f"))
+        committed = stage.requests.revision
+        mappings = Mappings()
+        reader = IndexReader(mappings)
+        slots, cells = stage.owner.index.segments
+        for segment in (slots, cells):
+            mappings.map_segment(segment.number, segment.size, os.dup(segment.descriptor))
+        reader.open(slots.number, cells.number, stage.owner.index.key)
+        monkeypatch.setattr(stage.store, "commit", fail)
+        alice.send(Request(next(request_ids), (StoreFragment("p", "f", b"never committed", 1),)))
+        with pytest.raises(StoreFailed):
+            stage.turn(10)
+        found = reader.find(("p", "f"), FOR_EVER_NS)
+        assert found is not None
+        assert found.row.revision == committed < stage.requests.revision
+        reader.close()
+        mappings.close()
 
 
 def test_goodbye_ends_the_session_at_once(stage: Stage) -> None:

@@ -92,3 +92,23 @@ def test_what_does_not_hold_together_is_said(tmp_path: Path) -> None:
         durable_state(tmp_path),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    "statement, problem",
+    [
+        ("DELETE FROM leases", "processing_means_leased: plan is execute/processing, lease None"),
+        ("UPDATE plans SET version = 0", "plans_are_where_plans_can_be: plan has impossible counters"),
+        (
+            "UPDATE changesets SET entry_count = entry_count + 1",
+            "entries_are_numbered_without_gaps: changeset has 1 of 2",
+        ),
+    ],
+)
+def test_invariant_that_does_not_hold_is_said(tmp_path: Path, statement: str, problem: str) -> None:
+    """Each row is readable, and has its checksum: only the invariants of the state tell. No manager serves it."""
+    with durable_state(tmp_path) as made:
+        fill(made)
+    tamper(tmp_path, statement)
+    with pytest.raises(StoreDamaged, match=problem), durable_state(tmp_path):
+        pass

@@ -173,6 +173,19 @@ def test_link_that_the_user_gives(data: Path) -> None:
         start(link)
 
 
+def test_mode_of_the_files(data: Path) -> None:
+    """They are for their user alone, whatever the umask allows."""
+    umask = os.umask(0)
+    try:
+        with durable_state(data.with_name("open"), durability=Durability.DISK) as made:
+            fill(made)
+            modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in data.with_name("open").iterdir()}
+    finally:
+        os.umask(umask)
+    assert {LOCK, DATABASE, f"{DATABASE}-wal", MARK} <= {*modes}
+    assert {*modes.values()} == {0o600}
+
+
 def test_mode_of_a_directory_that_is_made(tmp_path: Path) -> None:
     """The umask may take access away from the user itself: then nothing could be written."""
     before = os.umask(0o177)

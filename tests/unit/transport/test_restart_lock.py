@@ -57,7 +57,7 @@ def test_killed_holder_leaves_no_lock(address: str) -> None:
         RestartLock(address)
         os._exit(0)
 
-    in_forked_child(hold_and_die)
+    in_forked_child(hold_and_die, is_measured=True)
     assert Path(f"{address}.restarts").exists()
     assert not is_restarting(address)
 
@@ -71,7 +71,7 @@ def test_forked_child_does_not_hold_it(address: str) -> None:
         os.close(writer)
         assert os.read(reader, 1) == b""
 
-    child = fork(wait_for_the_end)
+    child = fork(wait_for_the_end, is_measured=True)
     assert is_restarting(address)
     lock.release()
     eventually(lambda: not is_restarting(address))

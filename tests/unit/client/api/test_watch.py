@@ -366,7 +366,7 @@ def test_in_a_forked_child(client: sw.Client) -> None:
             assert names(take(watch, 1)) == ["d"]
             watch.close()
 
-        in_forked_child(follow)
+        in_forked_child(follow, is_measured=True)
         assert names(take(watch, 2)) == ["c", "d"]
 
 

@@ -322,7 +322,7 @@ class TestFork:
             assert len(client.session.reads.reads) == 0
             assert client.session.reads.index._index is None
 
-        in_forked_child(read, is_measured=False)
+        in_forked_child(read)
         assert len(client.session.reads.reads) == 1
         assert client.tiers._peek_indexed("a", None) is not None
 

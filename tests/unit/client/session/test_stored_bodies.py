@@ -158,7 +158,7 @@ def forked_while_others_read(read: Callable[[], bytes], body: bytes) -> None:
     everybody_reads.wait(60)
     try:
         for _ in range(FORKS):
-            in_forked_child(child, is_measured=False)
+            in_forked_child(child)
         eventually(lambda: min(counts) > 0)
     finally:
         stop.set()

@@ -363,7 +363,7 @@ def test_forked_child_has_its_own_opinion(client: sw.Client, tmp_path: Path) -> 
         assert type(execution.failures["raises"]) is sw.TaskFailed
         assert [*execution.results] == ["small"]
 
-    in_forked_child(ask)
+    in_forked_child(ask, is_measured=True)
     assert type(executor.execute(asking(tmp_path), ["raises"]).failures["raises"]) is sw.CircuitOpen
 
 

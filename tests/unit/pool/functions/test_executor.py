@@ -758,7 +758,7 @@ def test_forked_child_is_refused(shared: FunctionExecutor) -> None:
         executor_module._end_with_program()
         assert not shared._scheduler_thread.is_closing
 
-    in_forked_child(child)
+    in_forked_child(child, is_measured=True)
     assert shared.submit(square, 2).result() == 4
 
 
