@@ -134,7 +134,9 @@ def test_doctor_counts_what_is_kept(tmp_path: Path, capsys: pytest.CaptureFixtur
         made.work()
     tamper(tmp_path, "UPDATE fragments SET tier = 'warm' WHERE fragment_id = '0-1'")
     assert main(["doctor", "--data-dir", str(tmp_path)]) == 1
-    assert "0-1" in capsys.readouterr().out
+    assert "warm (keep)" in capsys.readouterr().out
+    with pytest.raises(StoreDamaged, match="stepwell doctor"), durable_state(tmp_path):
+        pass
 
 
 @pytest.mark.parametrize("column", ["writer", "keep", "expires_at_ms", "expires_after_ms"])
