@@ -39,6 +39,7 @@ def test_retry_says_whether_trying_again_can_help() -> None:
         "Busy",
         "CircuitOpen",
         "Conflict",
+        "PoolEmpty",
         "TreeInUse",
         "TreeQueued",
     }
