@@ -19,7 +19,7 @@ AnyRuntime = sw.Runtime | LocalRuntime
 
 
 class Transcript:
-    """What a scenario told, with everything left out that differs between two runs: ids by number, no times and processes."""
+    """What a scenario told, with everything left out that differs between two runs: ids by number, no times or pids."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
