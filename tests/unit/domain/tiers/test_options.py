@@ -361,7 +361,7 @@ class TestExpiry:
     def test_bounds(self, fields: dict[str, int]) -> None:
         """A fragment with a time that cannot be shown does not exist."""
         with pytest.raises(InvalidArgument, match="give the"):
-            Fragment(fragment_id="a", body="", **fields)  # pyright: ignore[reportArgumentType]
+            Fragment(fragment_id="a", body="", **fields)
 
 
 class TestUnique:
