@@ -350,18 +350,13 @@ class TestExpiry:
         world.refuse(GetFragment("p", "a"), NotFound, "no fragment")
 
     @pytest.mark.parametrize(
-        "fields",
-        [
-            {"expires_at_ms": 0},
-            {"expires_at_ms": limits.EXPIRES_AT_MS_MAX + 1},
-            {"expires_after_ms": 0},
-            {"expires_after_ms": limits.EXPIRES_AFTER_MS_MAX + 1},
-        ],
+        "at_ms, after_ms",
+        [(0, None), (limits.EXPIRES_AT_MS_MAX + 1, None), (None, 0), (None, limits.EXPIRES_AFTER_MS_MAX + 1)],
     )
-    def test_bounds(self, fields: dict[str, int]) -> None:
+    def test_bounds(self, at_ms: int | None, after_ms: int | None) -> None:
         """A fragment with a time that cannot be shown does not exist."""
         with pytest.raises(InvalidArgument, match="give the"):
-            Fragment(fragment_id="a", body="", **fields)
+            Fragment(fragment_id="a", body="", expires_at_ms=at_ms, expires_after_ms=after_ms)
 
 
 class TestUnique:
