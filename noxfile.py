@@ -48,21 +48,17 @@ def typecheck(session: nox.Session) -> None:
 
 @nox.session
 def unit_tests(session: nox.Session) -> None:
-    """Unit and property tests, features, and a first day of use; or what pytest is told after `--`."""
+    """Unit tests, which are measured, and features; or what pytest is told after `--`."""
     prepare(session, "tests")
     if session.posargs:  # as they are: their coverage would pass for that of all
         run(session, ["pytest", *session.posargs])
         return
     side_by_side(session, measuring(), ["behave", "features"])
-    # Of the first day of use the snippets of the README; the session `first_day` runs all of it.
-    others = ("doubles", "examples", "first_day/test_readme.py", "property")
-    later = [f"--ignore={path}" for path in WITHOUT_MANAGER]
-    run(session, ["pytest", PARALLEL, *(f"tests/{name}" for name in others), *later])
 
 
 @nox.session
 def integration_tests(session: nox.Session) -> None:
-    """Real processes, faults done to them, and the architecture; or what pytest is told after `--`."""
+    """Real processes, faults, properties, examples and the architecture; or what pytest is told after `--`."""
     prepare(session, "tests")
     if session.posargs:
         run(session, ["pytest", *session.posargs])
@@ -70,7 +66,11 @@ def integration_tests(session: nox.Session) -> None:
     # The pools that the benchmark is compared with have semaphores with names, which everybody's leak check would see
     # and wait for; and how much shared memory the machine has, which the tests of memory look at, is everybody's.
     alone = [f"tests/crossprocess/test_{name}.py" for name in ("benchmarks", "memory")]
-    run(session, ["pytest", PARALLEL, "tests/crossprocess", "tests/faults", *(f"--ignore={path}" for path in alone)])
+    # In one run, because each run imports and collects everything in each of its processes. Of the first day of use the
+    # snippets of the README; the session `first_day` runs all of it.
+    together = ("crossprocess", "faults", "doubles", "examples", "first_day/test_readme.py", "property")
+    apart = [f"--ignore={path}" for path in (*alone, *WITHOUT_MANAGER)]
+    run(session, ["pytest", PARALLEL, *(f"tests/{name}" for name in together), *apart])
     side_by_side(session, ["pytest", *alone], ["pytest", *WITHOUT_MANAGER])
 
 

@@ -14,7 +14,7 @@ from tests.support.programs.spenders import die_with_tokens, spend
 from tests.support.wait import eventually
 
 PROCESSES = 8
-TOKENS = 2_000
+TOKENS = 600
 LEASE = 11
 
 

@@ -37,6 +37,7 @@ from stepwell.domain.replies import Reply
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.errors import Busy, Conflict, InvalidArgument, NotFound, OutOfScope, TierFull
 from tests.support.domain.world import NOON_MS, World
+from tests.support.measurement import untraced
 
 
 @pytest.fixture
@@ -303,8 +304,9 @@ def calls_of(world: World, command: Command[Reply]) -> int:
     return count
 
 
+@untraced()
 def grown(count: int, keep: int | None = None) -> World:
-    """A world whose log has so many entries."""
+    """A world whose log has so many entries. Other tests measure how an entry is appended."""
     world = World()
     if keep is not None:
         machine.apply(world.state, RetainInLog("p", "log", keep), world.origin())
