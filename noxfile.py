@@ -12,11 +12,11 @@ import nox
 nox.needs_version = ">=2025.5.1"
 nox.options.reuse_existing_virtualenvs = True
 nox.options.error_on_missing_interpreters = True
-nox.options.sessions = ["lint", "typecheck", "unit_tests", "integration_tests", "simulator", "coverage_report"]
+nox.options.sessions = ["lint", "typecheck", "unit_tests", "integration_tests", "simulator"]
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 COVERAGE_DATA = Path(".coverage-data")
-WIDER = {"tests": ("tests", "typecheck"), "coverage": ("tests", "typecheck")}  # groups that have all of a group
+WIDER = {"tests": ("tests", "typecheck")}  # groups that have all of a group
 installed: dict[str, str] = {}  # by group, where it was installed in this run
 
 # One more than there are cores, because tests also wait: for processes, and for the disk. More would cost more, because
@@ -48,21 +48,17 @@ def typecheck(session: nox.Session) -> None:
 
 @nox.session
 def unit_tests(session: nox.Session) -> None:
-    """Unit and property tests, features, and a first day of use; or what pytest is told after `--`."""
+    """Unit tests and features; or what pytest is told after `--`."""
     prepare(session, "tests")
-    if session.posargs:  # as they are: their coverage would pass for that of all
+    if session.posargs:
         run(session, ["pytest", *session.posargs])
         return
-    side_by_side(session, measuring(), ["behave", "features"])
-    # Of the first day of use the snippets of the README; the session `first_day` runs all of it.
-    others = ("doubles", "examples", "first_day/test_readme.py", "property")
-    later = [f"--ignore={path}" for path in WITHOUT_MANAGER]
-    run(session, ["pytest", PARALLEL, *(f"tests/{name}" for name in others), *later])
+    side_by_side(session, all_unit_tests(), ["behave", "features"])
 
 
 @nox.session
 def integration_tests(session: nox.Session) -> None:
-    """Real processes, faults done to them, and the architecture; or what pytest is told after `--`."""
+    """Real processes, faults, properties, examples and the architecture; or what pytest is told after `--`."""
     prepare(session, "tests")
     if session.posargs:
         run(session, ["pytest", *session.posargs])
@@ -70,18 +66,22 @@ def integration_tests(session: nox.Session) -> None:
     # The pools that the benchmark is compared with have semaphores with names, which everybody's leak check would see
     # and wait for; and how much shared memory the machine has, which the tests of memory look at, is everybody's.
     alone = [f"tests/crossprocess/test_{name}.py" for name in ("benchmarks", "memory")]
-    run(session, ["pytest", PARALLEL, "tests/crossprocess", "tests/faults", *(f"--ignore={path}" for path in alone)])
+    # In one run, because each run imports and collects everything in each of its processes. Of the first day of use the
+    # snippets of the README; the session `first_day` runs all of it.
+    together = ("crossprocess", "faults", "doubles", "examples", "first_day/test_readme.py", "property")
+    apart = [f"--ignore={path}" for path in (*alone, *WITHOUT_MANAGER)]
+    run(session, ["pytest", PARALLEL, *(f"tests/{name}" for name in together), *apart])
     side_by_side(session, ["pytest", *alone], ["pytest", *WITHOUT_MANAGER])
 
 
 @nox.session
 def coverage_report(session: nox.Session) -> None:
-    """Branch coverage by the unit tests, and by the managers that they start; measures what is not yet measured."""
-    if is_measured():
-        prepare(session, "coverage")
-    else:
-        prepare(session, "tests")
-        run(session, measuring())
+    """Branch coverage by the unit tests, and by the managers that they start: measuring takes as long as running."""
+    prepare(session, "tests")
+    shutil.rmtree(COVERAGE_DATA, ignore_errors=True)
+    (COVERAGE_DATA / "unit_tests").mkdir(parents=True)
+    data = f"--data-file={COVERAGE_DATA / 'unit_tests' / 'coverage'}"
+    run(session, ["coverage", "run", data, "-m", *all_unit_tests()])
     run(session, ["coverage", "combine", "--keep", "--quiet", str(COVERAGE_DATA / "unit_tests")])
     run(session, ["coverage", "report", *session.posargs])
 
@@ -174,7 +174,7 @@ def prepare(session: nox.Session, group: str) -> None:
         if wider in installed:
             session.env["PATH"] = f"{installed[wider]}{os.pathsep}{os.environ['PATH']}"
             return
-    package = [] if group in {"coverage", "docs", "lint", "release"} else ["--editable", "."]
+    package = [] if group in {"docs", "lint", "release"} else ["--editable", "."]
     # Most modules are never imported: each is compiled when it is.
     session.install("--no-compile", *package, *nox.project.dependency_groups(PYPROJECT, group))
     installed[group] = session.bin
@@ -187,16 +187,12 @@ def run(session: nox.Session, command: list[str], *, silent: bool = False, env: 
     session.run(program or command[0], *command[1:], silent=silent, env=env, external=True)
 
 
-def measuring() -> list[str]:
-    """The unit tests alone: measuring takes as long again as running, and the others cover nothing more."""
-    data = COVERAGE_DATA / "unit_tests"
-    shutil.rmtree(data, ignore_errors=True)
-    data.mkdir(parents=True)
+def all_unit_tests() -> list[str]:
+    """Return the command that runs them."""
     # A file stays together, so that what its tests share is started once; and the slow come first, so that nobody
     # waits for one of them at the end.
     slow = [f"tests/unit/{name}" for name in ("pool", "test_runtime.py", "cli", "client")]
-    tests = ["pytest", PARALLEL, "--dist=loadfile", "--no-loadscope-reorder", *slow, "tests/unit"]
-    return ["coverage", "run", f"--data-file={data / 'coverage'}", "-m", *tests]
+    return ["pytest", PARALLEL, "--dist=loadfile", "--no-loadscope-reorder", *slow, "tests/unit"]
 
 
 def side_by_side(session: nox.Session, *commands: list[str]) -> None:
@@ -205,13 +201,6 @@ def side_by_side(session: nox.Session, *commands: list[str]) -> None:
         runs = [threads.submit(run, session, command, silent=number > 0) for number, command in enumerate(commands)]
     for each in runs:
         each.result()
-
-
-def is_measured() -> bool:
-    """Whether there are data, and none older than the code that they speak of."""
-    measured_at = [path.stat().st_mtime for path in COVERAGE_DATA.glob("unit_tests/*")]
-    changed_at = [path.stat().st_mtime for path in Path("src").rglob("*.py")]
-    return bool(measured_at) and min(measured_at) > max(changed_at)
 
 
 def existing(paths: list[str]) -> list[str]:

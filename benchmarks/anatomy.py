@@ -14,12 +14,13 @@ from typing import Final
 
 from benchmarks.section import Figures, Section
 from stepwell import limits
+from stepwell.clock import StateClock
 from stepwell.domain.commands import AnyCommand
 from stepwell.domain.tiers.commands import GetFragment, StoreFragment
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.manager.request_handler import RequestHandler
 from stepwell.manager.sessions import SessionRecord
-from stepwell.manager.state_owner import StateClock, StateOwner
+from stepwell.manager.state_owner import StateOwner
 from stepwell.protocol.codec import PartlyDecodedRequest, decode_from_client, encode_frame
 from stepwell.protocol.framing import HEADER
 from stepwell.protocol.messages import CommandResult, Request

@@ -2,6 +2,10 @@ from . import aio, events, types
 from .assembly.answer import Answer
 from .assembly.receipt import Receipt
 from .client.api.fragments import StoredFragment
+from .client.api.log_entries import StoredLogEntry
+from .client.api.log_watch import LogWatch
+from .client.api.logs import Log, LogService
+from .client.api.pools import TokenPoolService
 from .client.api.receipts import ReceiptService
 from .client.api.strategies import StrategyService
 from .client.api.subplans import subplan
@@ -14,6 +18,7 @@ from .client.plan_lifecycle import PlanLifecycleService
 from .client.workflows.circuit_breaker import BreakerSettings
 from .client.workflows.strategy_executor import DefaultStrategyExecutor
 from .domain.changesets.model import Change, ChangesetState, Operation
+from .domain.logs.model import LogEntry
 from .domain.plans.conflicts import ConflictState, Resolution
 from .domain.plans.model import (
     ActionState,
@@ -40,6 +45,7 @@ from .errors import (
     CircuitOpen,
     Conflict,
     DeadlineExceeded,
+    EntriesMissed,
     EscapesRoot,
     EventsMissed,
     HistoryLost,
@@ -58,6 +64,7 @@ from .errors import (
     PartlyRefused,
     PlanError,
     PlanNotReady,
+    PoolEmpty,
     ProtocolError,
     Refused,
     ResourceExhausted,
@@ -77,6 +84,7 @@ from .errors import (
     TreeConflict,
     TreeFailed,
     TreeInUse,
+    TreeQueued,
     ValidationFailed,
     WorkerDied,
 )
@@ -108,13 +116,18 @@ __all__ = [
     "DeadlineExceeded",
     "DefaultStrategyExecutor",
     "Digest",
+    "EntriesMissed",
     "EscapesRoot",
     "EventsMissed",
     "Fragment",
     "HistoryLost",
     "InvalidArgument",
     "LeaseLost",
+    "Log",
+    "LogEntry",
     "LogLevel",
+    "LogService",
+    "LogWatch",
     "ManagerFault",
     "MemoryExceeded",
     "MergeConflicts",
@@ -135,6 +148,7 @@ __all__ = [
     "PlanLifecycleService",
     "PlanNotReady",
     "PlanState",
+    "PoolEmpty",
     "ProjectLink",
     "ProtocolError",
     "Receipt",
@@ -153,6 +167,7 @@ __all__ = [
     "StoreDamaged",
     "StoreFailed",
     "StoredFragment",
+    "StoredLogEntry",
     "Strategy",
     "StrategyService",
     "SubplanMode",
@@ -161,11 +176,13 @@ __all__ = [
     "Tier",
     "TierBudget",
     "TierFull",
+    "TokenPoolService",
     "ToolMissing",
     "TransactionAborted",
     "TreeConflict",
     "TreeFailed",
     "TreeInUse",
+    "TreeQueued",
     "Validation",
     "ValidationFailed",
     "ValidationResult",

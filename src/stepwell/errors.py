@@ -14,7 +14,9 @@
     │   ├── ResourceExhausted    the machine gives no more memory or descriptors: raise the limit that is named
     │   ├── StepTooLarge         would move more than one step may: do it in parts
     │   ├── Busy                 overloaded now: try again later
-    │   │   └── TreeInUse        a tree is being captured; `details` has its process, plan and tool
+    │   │   ├── PoolEmpty        a pool has too few tokens; `details` has when to try again
+    │   │   ├── TreeInUse        a tree is being captured; `details` has its process, plan and tool
+    │   │   └── TreeQueued       other plans wait for the tree; `details` has the place in their queue
     │   ├── TransactionAborted   one command of a transaction was refused, so none happened
     │   └── PlanError            the plan's state does not allow it
     │       ├── PlanNotReady     not from this phase and state
@@ -37,6 +39,7 @@
     │   ├── OutcomeUnknown       the answer was lost: it may or may not have happened
     │   │   └── SessionExpired   the same, and the manager has forgotten the session: its leases are over
     │   ├── EventsMissed         a watcher was too slow; `details["resume"]` is where it goes on
+    │   │   └── EntriesMissed    the same of a log: entries were removed before they were read
     │   ├── TaskFailed           a strategy did not end with a result
     │   │   ├── DeadlineExceeded   it took longer than it may, and was stopped
     │   │   ├── MemoryExceeded   it wanted more memory than it may have
@@ -77,7 +80,7 @@ class StepwellError(Exception):
         self.details = details
 
     def __init_subclass__(cls) -> None:
-        """Register the class under its name, by which a peer's error is revived."""
+        """Register the class under its name."""
         StepwellError.kinds[cls.__name__] = cls
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -210,6 +213,25 @@ class TreeInUse(Busy):
     """
 
 
+class PoolEmpty(Busy):
+    """A token pool has fewer free tokens than were asked for. `details` has `free` and `retry_after_ms`.
+
+    The caller tries again after that time. If it is None, other leases have to be returned, or the pool be resized.
+    """
+
+    @property
+    def retry_after_ms(self) -> int | None:
+        """The milliseconds after which enough tokens are free if no other session leases them, or None."""
+        return given if isinstance(given := self.details.get("retry_after_ms"), int) else None
+
+
+class TreeQueued(Busy):
+    """Other plans are before this one in the queue of the tree. `details` has the `tree`, its `plans` and the `place`.
+
+    The caller joins the queue with `apply(wait=True)`, or tries again later.
+    """
+
+
 class TransactionAborted(Refused):
     """The command at `details["index"]` was refused, so none of the transaction happened.
 
@@ -262,28 +284,24 @@ class NotValidated(PlanError):
 class ValidationFailed(PlanError):
     """A required validation failed in the changed tree, so the tree was restored and the plan is constrained.
 
-    The properties describe the first validation that failed; `details` has them, too, with the names of all that failed
-    in `validations`. The caller reverts the plan and repairs what the output shows, or cancels the plan. Applying it
-    again raises the same error.
+    The properties describe the first validation that failed, and `details["validations"]` names all. The caller reverts
+    the plan and repairs what the output shows, or cancels the plan. Applying it again raises the same error.
     """
 
     @property
     def command(self) -> tuple[str, ...]:
         """The program and its arguments; empty if the session that ended the apply gave no result."""
-        given = self.details.get("command")
-        return tuple(given) if isinstance(given, list) else ()
+        return tuple(given) if isinstance(given := self.details.get("command"), list) else ()
 
     @property
     def exit_code(self) -> int | None:
         """The exit code; None if the command was stopped at its time limit, was killed, or could not be started."""
-        given = self.details.get("exit_code")
-        return given if isinstance(given, int) else None
+        return given if isinstance(given := self.details.get("exit_code"), int) else None
 
     @property
     def output(self) -> str:
         """The end of the output, as far as it is stored."""
-        given = self.details.get("output")
-        return given if isinstance(given, str) else ""
+        return given if isinstance(given := self.details.get("output"), str) else ""
 
 
 class AlreadyRolledBack(PlanError):
@@ -349,24 +367,23 @@ class RuntimeLost(RuntimeFault):
 class HistoryLost(RuntimeLost):
     """The manager is at an earlier revision of its epoch than this client has seen: acknowledged writes are lost.
 
-    The files of its data directory were damaged or replaced by older ones. The session of this client is over, because
-    the same revision may now mean another state; other clients are not affected. `details` has `seen`, `found` and
-    `epoch`. The operator runs `stepwell doctor`, or restores a backup. The caller connects anew, and reads the state.
+    Its data directory was damaged or replaced by an older one. The session of this client is over, because the same
+    revision may now mean another state. `details` has `seen`, `found` and `epoch`. The operator runs `stepwell doctor`,
+    or restores a backup. The caller connects anew, and reads the state.
     """
 
 
 class OutcomeUnknown(RuntimeFault):
     """The connection broke before the answer came: the request may or may not have taken effect.
 
-    The client has tried to find out and could not. The caller reads the state before it sends the request again.
+    The caller reads the state before it sends the request again.
     """
 
 
 class SessionExpired(OutcomeUnknown):
     """The manager has forgotten the session, because it was disconnected for longer than the grace.
 
-    Its leases are lost, and it cannot be found out any more whether its last requests took effect. The caller opens a
-    new client, and reads the state.
+    Its leases are lost, and so is the outcome of its last requests. The caller opens a new client, and reads the state.
     """
 
 
@@ -374,6 +391,13 @@ class EventsMissed(RuntimeFault):
     """Events were dropped before the watcher read them. The watch goes on behind the revision `details["resume"]`.
 
     The watcher was too slow, or came too late. It reads the state anew, and then watches from that revision.
+    """
+
+
+class EntriesMissed(EventsMissed):
+    """Entries of a log were removed before the watch of that log read them, but not by a pop, whose caller has them.
+
+    The watch goes on behind the position `details["resume"]`.
     """
 
 
@@ -415,8 +439,7 @@ class MemoryExceeded(TaskFailed):
 class TaskQuarantined(TaskFailed):
     """Several workers died while they had the task, so it is not given to another one.
 
-    `details["evidence"]` has what each of them left. The author of the strategy finds the crash there; the caller gives
-    up.
+    `details["evidence"]` has what each of them left, for the author of the strategy. The caller gives up.
     """
 
 
@@ -451,17 +474,14 @@ class WorkerDied(RuntimeFault):
 
 
 class TreeFailed(RuntimeFault):
-    """The file system refused a step of a change, for instance because the disk is full.
+    """The file system refused a step of a change, for instance because the disk is full. Remove the cause, try again.
 
-    The tree is as it was, or the message says what is left to be done. Remove the cause, and try again.
+    The tree is as it was, or the message says what is left to be done.
     """
 
 
 class ToolMissing(RuntimeFault):
-    """A program that is needed, such as git, is not installed, or does not run. The message names it.
-
-    The operator installs the program.
-    """
+    """A program that is needed, such as git, is not installed or does not run. The operator installs it."""
 
 
 class ManagerFault(RuntimeFault):
@@ -474,6 +494,5 @@ class ManagerFault(RuntimeFault):
 class NotOwner(StepwellError):
     """State was used outside the process and thread that own it, for instance after a fork, or by unpickling.
 
-    It is the caller's mistake. The manager's state has one owner; all other processes send requests:
-    `stepwell.connect(address)`.
+    It is the caller's mistake. The state has one owner; other processes send requests: `stepwell.connect(address)`.
     """

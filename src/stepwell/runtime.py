@@ -145,12 +145,14 @@ class Runtime:
         """The numbers of the processes that run strategies at this moment."""
         return () if self._pool is None else self._pool.status.pids
 
-    def client(self, projects: Iterable[str] | None = None) -> Client:
-        """Return a new client, as `stepwell.connect(runtime.address, projects)` does. It waits for a restart.
+    def client(self, projects: Iterable[str] | None = None, *, label: str = "") -> Client:
+        """Return a new client, as `stepwell.connect(runtime.address, projects, label=label)` does.
+
+        It waits for a restart.
 
         Raise RuntimeLost if the manager is gone and is not restarted.
         """
-        client = unconnected(self.address, projects)
+        client = unconnected(self.address, projects, label=label)
         client.belongs_to(self, self._supervisor.is_restarting)
         client.open()
         return client

@@ -7,19 +7,26 @@ from stepwell.assembly.answer import AnswerFragment, StrategyReport
 from stepwell.client.api.batch import Batch, Transaction
 from stepwell.client.api.changesets import ChangeSummary
 from stepwell.client.api.fragments import ViewedFragment
+from stepwell.client.api.log_entries import LogListing
 from stepwell.client.session.calls import Pending
 from stepwell.client.workflows.agent import WorkDone
 from stepwell.client.workflows.capture import Captured
 from stepwell.client.workflows.conflicts import ConflictSides
 from stepwell.client.workflows.plan_diff import PlanChanges
 from stepwell.client.workflows.strategy_executor import Execution
+from stepwell.domain.applies.model import ApplyTicket
 from stepwell.domain.changesets.model import Changeset, Content, EntryRow
 from stepwell.domain.changesets.net_changes import NetChange
+from stepwell.domain.logs.model import LogEntryRow, LogStatus
+from stepwell.domain.logs.replies import EntriesAppended, LogPage
 from stepwell.domain.plans.conflicts import Merge, MergeConflict
 from stepwell.domain.plans.model import Action, Applied, Constrained, Decision, Lease, RolledBack
+from stepwell.domain.pools.model import TokenLease, TokenPool
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.replies import (
     ActionPage,
+    ApplyQueued,
+    ApplyQueueFound,
     ChangesetPage,
     DecisionPage,
     FragmentPage,
@@ -27,6 +34,7 @@ from stepwell.domain.replies import (
     FragmentsMoved,
     Note,
     PlanPage,
+    PoolPage,
     ReadyStarted,
     ReceiptPage,
     StrategiesFound,
@@ -34,7 +42,7 @@ from stepwell.domain.replies import (
     TierUsage,
 )
 from stepwell.domain.tasks.model import StrategyOffer, StrategyProblem
-from stepwell.domain.tiers.model import FragmentRow
+from stepwell.domain.tiers.model import FragmentRow, Work, Writer
 from stepwell.ingest.report import IngestReport
 from stepwell.protocol.messages import Status
 from stepwell.protocol.usage import IndexUsage, MemoryUsage
@@ -45,6 +53,9 @@ __all__ = [
     "ActionPage",
     "AnswerFragment",
     "Applied",
+    "ApplyQueueFound",
+    "ApplyQueued",
+    "ApplyTicket",
     "Batch",
     "Captured",
     "ChangeSummary",
@@ -55,6 +66,7 @@ __all__ = [
     "Content",
     "Decision",
     "DecisionPage",
+    "EntriesAppended",
     "EntryRow",
     "Execution",
     "FragmentPage",
@@ -64,6 +76,10 @@ __all__ = [
     "IndexUsage",
     "IngestReport",
     "Lease",
+    "LogEntryRow",
+    "LogListing",
+    "LogPage",
+    "LogStatus",
     "MemoryUsage",
     "Merge",
     "MergeConflict",
@@ -72,6 +88,7 @@ __all__ = [
     "Pending",
     "PlanChanges",
     "PlanPage",
+    "PoolPage",
     "ReadyStarted",
     "ReceiptPage",
     "ReceiptRow",
@@ -84,7 +101,11 @@ __all__ = [
     "StrategyResult",
     "TierMetrics",
     "TierUsage",
+    "TokenLease",
+    "TokenPool",
     "Transaction",
     "ViewedFragment",
+    "Work",
     "WorkDone",
+    "Writer",
 ]

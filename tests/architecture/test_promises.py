@@ -38,9 +38,9 @@ def test_test_is_there(test: str) -> None:
 
 
 def test_promises_are_read() -> None:
-    """The document has 15 promises, each with sentences and tests."""
+    """The document has 16 promises, each with sentences and tests."""
     found = document.promises()
-    assert [each.number for each in found] == [*range(1, 16)]
+    assert [each.number for each in found] == [*range(1, 17)]
     assert all(each.sentences and each.tests for each in found)
 
 

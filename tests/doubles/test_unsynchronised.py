@@ -2,12 +2,14 @@
 
 import pickle
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 import stepwell as sw
 from stepwell.client.session.tokens import counter
 from tests.doubles.unsynchronised import Unsynchronised
+from tests.support.features.schedules import FirstHeld
 
 BUDGET = sw.TierBudget(hot_tokens=20)
 
@@ -130,6 +132,8 @@ def test_every_seam_is_named() -> None:
     services.tiers.demote("a", project="p")
     services.tiers.evict_lru()
     context = services.execution(executing(services).plan_id)
+    services.plans.start_ready([services.plans.use_action("fix", projects=["p"]).plan_id], labels=())
+    services.plans.begin_apply("x", tree="/t")
     context.record_change(sw.Change(path="a", after=context.start_changeset().encode()))
     context.close_changeset(next(iter(context._changesets)))
     assert {point.partition(":")[0] for point in points} == {
@@ -145,11 +149,36 @@ def test_every_seam_is_named() -> None:
         "complete_strategize",
         "execute_plan",
         "start_execute",
+        "begin_apply",
+        "start_ready",
         "execution",
         "start_changeset",
         "record_change",
         "close_changeset",
     }
+
+
+def test_two_agents_are_given_one_child() -> None:
+    """What an agent can do is compared, as the services do; but between the finding and the start another one finds."""
+    schedule = FirstHeld("start_ready: found, not started")
+    services = Unsynchronised(seam=schedule.seam)
+    create(services)
+    needs = ((), ("gpu",), ("gpu", "python"))
+    ids = [services.plans.use_action("fix", projects=["p"], labels=labels).plan_id for labels in needs]
+    found = schedule.run([partial(services.plans.start_ready, ids[1:], labels=("gpu",))] * 2)
+    assert [isinstance(each, sw.Plan) and each.plan_id for each in found] == [ids[1]] * 2
+    assert services.plans.start_ready(ids[1:], labels=("gpu",)) is None
+
+
+def test_two_plans_have_their_turn_at_once() -> None:
+    """One caller after the other is refused; but between the check and the beginning another one checks."""
+    schedule = FirstHeld("begin_apply: checked, not begun")
+    services = Unsynchronised(seam=schedule.seam)
+    tasks = [partial(services.plans.begin_apply, plan_id, tree="/t") for plan_id in ("a", "b")]
+    assert schedule.run(tasks) == [None, None]
+    assert services.plans.begun == ["b", "a"]
+    with pytest.raises(sw.TreeQueued):
+        services.plans.begin_apply("c", tree="/t")
 
 
 def test_another_process_has_a_copy() -> None:
@@ -160,3 +189,23 @@ def test_another_process_has_a_copy() -> None:
     there.close()
     with pytest.raises(sw.NotFound):
         here.tiers.get("a", project="p")
+
+
+def test_equal_bodies_of_two_callers_get_two_ids() -> None:
+    """Alone the twin finds the equal body. A second caller between its look and its store finds none either.
+
+    The services give one id to all: `tests/crossprocess/test_state_keepers.py`.
+    """
+    alone = Unsynchronised().tiers
+    alone.store(fragment("a"), unique=True)
+    assert alone.store(fragment("b"), unique=True).note is sw.types.Note.EQUAL_BODY
+    replies: list[str] = []
+
+    def come_in(point: str) -> None:
+        if point == "store: no equal body, not stored" and not replies:
+            replies.append("second")
+            replies.append(services.tiers.store(fragment("b"), unique=True).fragment_id)
+
+    services = Unsynchronised(seam=come_in)
+    replies.append(services.tiers.store(fragment("a"), unique=True).fragment_id)
+    assert replies == ["second", "b", "a"]

@@ -147,6 +147,7 @@ SHELL = {each.name: each.code for each in snippets("sh")}
 ASK = "README.md: Install and ask, sh 1"
 ASK_OF_SHOP = "docs/how-to/ask-for-context.md: About a directory, from a shell, sh 1"
 SERVED = "docs/how-to/ask-for-context.md: From a running manager, sh 1"
+POOL = "docs/how-to/token-pools.md: In a shell, sh 1"
 PLAN = "docs/how-to/plans-from-a-shell.md: top, sh 1"
 NOT_RUN = {
     "README.md: Two commands, sh 1": "it runs all checks, these tests included",
@@ -180,7 +181,7 @@ def in_shell(script: str, directory: Path) -> str:
 
 def test_all_blocks_for_a_shell_are_known() -> None:
     """A new one is run by a test here, or has a reason why not."""
-    assert {*SHELL} == {*NOT_RUN, ASK, ASK_OF_SHOP, SERVED, PLAN}
+    assert {*SHELL} == {*NOT_RUN, ASK, ASK_OF_SHOP, SERVED, PLAN, POOL}
 
 
 @pytest.mark.usefixtures("shell")
@@ -242,3 +243,14 @@ def test_plan_from_a_shell(tmp_path: Path) -> None:
         interrupt(server)
     assert "+price 1.01" in shown
     assert [line for line in shown.splitlines() if line.startswith("price ")] == ["price 1.01", "price 1.005"]
+
+
+@pytest.mark.usefixtures("shell")
+def test_pool_from_a_shell(tmp_path: Path) -> None:
+    """With `stepwell serve` running at its own address: the pool is there, and all of it is free."""
+    with started("serve", "--workers", "0") as server:
+        assert server.stdout is not None
+        assert server.stdout.readline().startswith("listening at ")
+        shown = in_shell(SHELL[POOL], tmp_path)
+        interrupt(server)
+    assert "team 200,000 per minute 0 0 200,000 0" in " ".join(shown.split())

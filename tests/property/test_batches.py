@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwell import limits
+from stepwell.clock import StateClock
 from stepwell.domain.commands import Command
 from stepwell.domain.replies import Reply
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.domain.verdict import Origin
 from stepwell.manager.request_handler import RequestExecution, RequestHandler, TimeBudget
 from stepwell.manager.sessions import SessionRecord
-from stepwell.manager.state_owner import StateClock, StateOwner
+from stepwell.manager.state_owner import StateOwner
 from stepwell.memory.reader.catalogue_reader import replay
 from stepwell.memory.writer.segments import MemorySegment
 from stepwell.protocol.codec import PartlyDecodedRequest, decode_results, encode_results

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain import machine
@@ -20,13 +21,15 @@ from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.commands import (
     DeleteFragment,
     DemoteFragment,
+    ExpireFragments,
     GetFragment,
     PromoteFragment,
     SetBudget,
     StoreFragment,
+    StoreOptions,
 )
 from stepwell.domain.tiers.fast_path import StoreRun
-from stepwell.domain.tiers.model import FragmentRow, Tier, TierBudget
+from stepwell.domain.tiers.model import FragmentRow, Tier, TierBudget, Work, Writer
 from stepwell.domain.tiers.serial_index import SerialIndex
 from stepwell.domain.verdict import Origin
 from stepwell.errors import Refused
@@ -39,7 +42,15 @@ projects = st.sampled_from("pq")
 names = st.sampled_from([*"abcdefgh", "", "a\n", "\x7f", "\x80", "e f"])
 places = {"project": projects, "fragment_id": names}
 texts = st.integers(0, 5).flatmap(lambda size: st.binary(min_size=size, max_size=size))
-plain = st.builds(StoreFragment, **places, body=texts, tokens=st.integers(1, 4))
+works = st.sampled_from([None, None, Work("plan"), Work("plan", "changeset")])
+options = st.builds(
+    StoreOptions,
+    keep=st.booleans(),
+    expires_at_ms=st.none() | st.integers(1_000, 1_012),
+    expires_after_ms=st.none() | st.integers(1, 6),
+    unique=st.booleans(),
+)
+plain = st.builds(StoreFragment, **places, body=texts, tokens=st.integers(1, 4), work=works)
 odd = st.builds(
     StoreFragment,
     **places,
@@ -49,6 +60,7 @@ odd = st.builds(
     kind=st.sampled_from(["text", "", "a b", "-"]),
     metadata=st.sampled_from([{}, {"k": "v"}, {"k": "v" * limits.METADATA_BYTES_MAX}]),
     expected_revision=st.sampled_from([None, 0, 1]),
+    options=st.none() | options,
 )
 tight = st.builds(
     TierBudget,
@@ -62,7 +74,9 @@ tight = st.builds(
 budgets = tight | st.just(TierBudget())
 others = (st.builds(kind, **places) for kind in (DeleteFragment, PromoteFragment, DemoteFragment))
 gets = st.builds(GetFragment, **places)
-commands = st.one_of(plain, plain, plain, odd, gets, gets, *others, st.builds(SetBudget, budgets))
+commands = st.one_of(
+    plain, plain, plain, odd, gets, gets, *others, st.builds(SetBudget, budgets), st.builds(ExpireFragments)
+)
 scopes = st.sampled_from([None, None, ("p",), ("p", "q")])
 
 
@@ -113,7 +127,7 @@ def test_the_machine_does_the_same(
     for state, name in itertools.product((ones, others), "abcd"):
         general(state, StoreFragment("p", name, name.encode(), 1), origin())
     for number, (asked, scope) in enumerate(steps):
-        asking = origin(now_ms=1_000 + number, projects=scope)
+        asking = replace(origin(now_ms=1_000 + number, projects=scope), writer=Writer("alice", 7, "tester"))
         assert short(ones, asked, asking) == [general(others, command, asking) for command in asked]
     assert image(ones) == image(others)
 
@@ -263,6 +277,55 @@ def test_replaced_fragment_is_not_demoted_by_its_run() -> None:
     run = machine.apply_store_run(state, commands, origin(), ROOM)
     assert [row.fragment_id for row in run.rows] == ["a", "e"]
     assert [before.fragment_id for each in run.demotions.values() for before, _ in each] == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    "options", [StoreOptions(), StoreOptions(keep=True), StoreOptions(unique=True)], ids=["none", "keep", "unique"]
+)
+def test_stores_with_options_are_not_simple(options: StoreOptions) -> None:
+    """Whatever they say: the machine decides them."""
+    state = State()
+    machine.apply(state, StoreFragment("p", "a", b"a", 1), origin())
+    before = image(state)
+    assert (
+        machine.apply_store_run(state, [StoreFragment("p", "b", b"b", 1, options=options)], origin(), ROOM).rows == []
+    )
+    assert image(state) == before
+
+
+def test_fragments_with_options_are_replaced_by_the_machine() -> None:
+    """One that is kept or expires is hot and has the expected revision, and its place is elsewhere all the same."""
+    state = State()
+    kinds = [StoreOptions(keep=True), StoreOptions(expires_at_ms=2**40), StoreOptions(expires_after_ms=9)]
+    for number, options in enumerate(kinds):
+        machine.apply(state, StoreFragment("p", f"{number}", b"a%d" % number, 1, options=options), origin())
+    before = image(state)
+    for number, _ in enumerate(kinds):
+        commands = [StoreFragment("p", f"{number}", b"new", 1)]
+        assert machine.apply_store_run(state, commands, origin(), ROOM).rows == []
+    assert image(state) == before
+
+
+def test_reads_of_what_is_kept_are_simple_and_of_what_expires_are_not() -> None:
+    """What expires has to be compared with the time; what is kept is read as fast as any other hot fragment."""
+    state = State()
+    machine.apply(state, StoreFragment("p", "kept", b"k", 1, options=StoreOptions(keep=True)), origin())
+    machine.apply(state, StoreFragment("p", "over", b"o", 1, options=StoreOptions(expires_at_ms=2**40)), origin())
+    found = machine.apply_get_run(state, [GetFragment("p", "kept"), GetFragment("p", "over")], origin())
+    assert [each.row.fragment_id for each in found] == ["kept"]
+
+
+def test_rows_of_a_run_name_their_work() -> None:
+    """Rows of one session share an object for each work."""
+    state = State()
+    asking = replace(origin(), writer=Writer("alice", 7, "tester"))
+    machine.apply(state, StoreFragment("p", "a", b"a", 1), asking)
+    work = Work("plan", "changeset")
+    commands = [StoreFragment("p", name, name.encode(), 1, work=work if name != "d" else None) for name in "bcd"]
+    b, c, d = machine.apply_store_run(state, commands, asking, ROOM).rows
+    assert b.writer == Writer("alice", 7, "tester", work)
+    assert b.writer is c.writer
+    assert d.writer is asking.writer
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.booleans()), max_size=300), st.integers(-1, 400))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
@@ -36,7 +37,7 @@ from stepwell.domain.plans.commands import (
     UseAction,
 )
 from stepwell.domain.plans.conflicts import Resolution
-from stepwell.domain.plans.model import Phase, ProjectLink, SubplanMode
+from stepwell.domain.plans.model import Phase, Plan, ProjectLink, SubplanMode
 from stepwell.domain.replies import PlansForgotten, ReadyStarted, Reply
 from stepwell.domain.state import State
 from stepwell.domain.verdict import Origin
@@ -44,6 +45,20 @@ from tests.support.model_check import AgainstModel, Refusal
 
 STRATEGIZE, EXECUTE, APPLY = Phase
 LINKS = (ProjectLink("p"),)
+ACTORS = {"act": ("local/planner", "local/coder"), "look": ("local/planner", "local/reader")}  # by action
+
+Able = tuple[frozenset[str] | None, frozenset[str] | None, bool | None, bool]
+"""What an agent can do: actors, labels, read-only or not, and whether it goes straight to execute."""
+
+
+def able(actors: Iterable[str] | None, labels: Iterable[str] | None, *, read_only: bool | None, straight: bool) -> Able:
+    names, needs = (None if each is None else frozenset(each) for each in (actors, labels))
+    return names, needs, read_only, straight
+
+
+def able_of(command: StartReady) -> Able:
+    actors = None if command.actors is None else [f"local/{each}" for each in command.actors]
+    return able(actors, command.labels, read_only=command.read_only, straight=command.straight)
 
 
 @dataclass
@@ -67,7 +82,10 @@ class Sheet:
     merged: list[str] | None = None
     undone: bool = False
     ended_at_ms: int | None = None
-    agents: list[str] = field(default_factory=list)
+    action: str = "act"
+    labels: frozenset[str] = frozenset()
+    read_only: bool = False
+    agents: list[tuple[str, Able | None]] = field(default_factory=list)  # without abilities: it can do everything
     failed_by: str | None = None
     queued_at_ms: int = 0
 
@@ -195,8 +213,8 @@ class Sheets:
                 plan.lease = (*plan.lease[:2], max(plan.lease[2], origin.now_ms + lease_ms))
             case DeclareSubplans():
                 self.declare(command, origin)
-            case StartReady(plan_id, lease_ms, straight):
-                self.start_ready(self.seen(plan_id, None), lease_ms, origin, revision, straight=straight)
+            case StartReady():
+                self.start_ready(command, origin, revision)
             case ProceedPlan(plan_id, token, lease_ms, version):
                 plan = self.held(plan_id, token, version, origin)
                 self.require(plan.phase == "strategize")
@@ -240,25 +258,53 @@ class Sheets:
             return False
         return True
 
-    def start_ready(self, parent: Sheet, lease_ms: int, origin: Origin, revision: int, *, straight: bool) -> None:
-        has_others = any(each != origin.session_id for each in parent.agents)
-        is_at_work = any(self.plans[each].lease for each in parent.children)
-        is_past = parent.ended or parent.phase == "apply" or parent.executed
-        is_over = is_past or not (is_at_work or self.ready(parent))
-        if parent.children and not is_over and origin.session_id not in parent.agents:
-            parent.agents.append(origin.session_id)
+    def start_ready(self, command: StartReady, origin: Origin, revision: int) -> None:
+        parent, able = self.seen(command.plan_id, None), able_of(command)
+        others = [other for session_id, other in parent.agents if session_id != origin.session_id]
+        agent = (origin.session_id, None if able[:3] == (None, None, None) else able)
+        is_known = agent in parent.agents or (origin.session_id, None) in parent.agents
+        if parent.children and not self.is_over(parent) and not self.is_for_others(parent, able) and not is_known:
+            parent.agents.append(agent)
         for plan_id in self.ready(parent):
             plan = self.plans[plan_id]
             is_recent = origin.now_ms < plan.queued_at_ms + limits.RETRY_HEAD_START_MS
-            if has_others and is_recent and plan.failed_by == origin.session_id:
+            has_others = any(other is None or self.can(other, plan, later=True) for other in others)
+            if not self.can(able, plan) or (has_others and is_recent and plan.failed_by == origin.session_id):
                 continue
             if plan.state == "complete":
                 plan.go("execute", "queued")
             first = plan.phase == "strategize"
-            plan.grant(origin, lease_ms, revision)
-            if straight and first:
-                self.proceed(plan, lease_ms, origin, revision)
+            plan.grant(origin, command.lease_ms, revision)
+            if command.straight and first:
+                self.proceed(plan, command.lease_ms, origin, revision)
             return
+
+    def can(self, able: Able, plan: Sheet, *, later: bool = False) -> bool:
+        """Whether an agent can do what is due with a plan, or also what comes later."""
+        actors, labels, read_only, straight = able
+        strategy, execution = ACTORS[plan.action]
+        has_strategy = straight or plan.phase != "strategize" or plan.state == "complete"
+        due = {execution} if has_strategy else {strategy, execution} if later else {strategy}
+        return (
+            (actors is None or bool(due & actors))
+            and (labels is None or plan.labels <= labels)
+            and (read_only is None or read_only == plan.read_only)
+        )
+
+    def is_over(self, parent: Sheet) -> bool:
+        is_at_work = any(self.plans[each].lease for each in parent.children)
+        if parent.ended or parent.phase == "apply" or parent.executed:
+            return True
+        position = parent.phase, parent.state
+        parent.phase, parent.state = "execute", "processing"  # as it may be again
+        is_ready = bool(self.ready(parent))
+        parent.phase, parent.state = position
+        return bool(parent.children) and not (is_at_work or is_ready)
+
+    def is_for_others(self, parent: Sheet, able: Able) -> bool:
+        children = [self.plans[each] for each in parent.children]
+        left = [each for each in children if not each.finished and each.state != "errored"]
+        return bool(children) and not any(self.can(able, each, later=True) for each in left)
 
     def end(self, command: CompleteApply | ConstrainApply | RollBackPlan, origin: Origin) -> None:
         plan = self.seen(command.plan_id, None)
@@ -280,6 +326,8 @@ class Sheets:
         """Nobody changes anything here, so that nothing is ever in conflict."""
         plan = self.held(command.plan_id, command.lease, None, origin)
         self.require(plan.phase == "execute")
+        if plan.read_only:
+            raise Refusal("PlanError")
         if isinstance(command, ResolveConflict):
             raise Refusal("NotFound")
         self.require(bool(plan.children))
@@ -372,8 +420,14 @@ class Sheets:
             raise Refusal("AlreadyExists")
         plan.children = names
         plan.mode, plan.places, plan.fail_fast = str(command.mode), command.max_parallel, command.fail_fast
-        for name in names:
-            self.plans[name] = Sheet(parent=command.plan_id, retries=command.retries)
+        for child in command.children:
+            self.plans[child.plan_id] = Sheet(
+                parent=command.plan_id,
+                retries=command.retries,
+                action=child.action_name,
+                labels=frozenset(child.labels),
+                read_only=plan.read_only or child.action_name == "look",
+            )
 
     def cancel(self, plan_id: str, *, error: bool) -> None:
         plan = self.plans[plan_id]
@@ -393,6 +447,8 @@ class Sheets:
                 (each.parent, each.phase, each.state, each.version, each.attempt, each.reversions),
                 (each.errors, each.lease, each.fence, each.children),
                 (each.retries, each.merged, each.undone),
+                (each.read_only, sorted(each.labels)),
+                sorted(each.agents, key=repr) if each.children else [],
             )
             for plan_id, each in self.plans.items()
         }
@@ -412,9 +468,22 @@ class Sheets:
                     [*plan.merged.children] if plan.merged else None,
                     plan.rolled_back is not None,
                 ),
+                (plan.read_only, list(plan.labels)),
+                sorted(self.agents_of(plan), key=repr),
             )
             for plan in state.plans
         }
+
+    def agents_of(self, plan: Plan) -> list[tuple[str, Able | None]]:
+        if plan.subplans is None:
+            return []
+        found: list[tuple[str, Able | None]] = [(each, None) for each in plan.subplans.agents]
+        for each in plan.subplans.limited:
+            can = each.abilities
+            found.append(
+                (each.session_id, able(can.actors, can.labels, read_only=can.read_only, straight=each.straight))
+            )
+        return found
 
 
 class PlanMachine(AgainstModel):
@@ -426,6 +495,7 @@ class PlanMachine(AgainstModel):
     def start(self) -> None:
         self.begin(Sheets())
         self.both(CreateAction("act", "", "", "planner", "coder"), self.origin())
+        self.both(CreateAction("look", "", "", "planner", "reader", read_only=True), self.origin())
         self.both(UseAction("root", "act", LINKS), self.origin())
         self.births = 0
 
@@ -460,24 +530,43 @@ class PlanMachine(AgainstModel):
             AdvancePlan(plan_id, ahead, version),
             RevertPlan(plan_id, "x", version),
             CancelPlan(plan_id, "", version),
-            StartReady(plan_id, 700, data.draw(st.booleans())),
+            self.question(data, plan_id),
             ProceedPlan(plan_id, token, 700, version),
             RollBackPlan(plan_id, "x", {}, version),
             ResolveConflict(plan_id, token, "a", "0", "cs", Resolution.ACCEPT_OURS),
         ]
         return data.draw(st.sampled_from(due.get(plan.state, []) * 3 + anything))
 
+    def question(self, data: st.DataObject, plan_id: str) -> StartReady:
+        """For a child, by an agent that can do everything or only something."""
+        straight = data.draw(st.booleans())
+        if data.draw(st.booleans()):
+            return StartReady(plan_id, 700, straight)
+        return StartReady(
+            plan_id,
+            700,
+            straight,
+            data.draw(st.sampled_from([None, None, ("planner",), ("coder",), ("planner", "reader")])),
+            data.draw(st.sampled_from([None, (), ("x",), ("y", "x")])),
+            read_only=data.draw(st.sampled_from([None, None, True, False])),
+        )
+
     def family(self, data: st.DataObject, plan_id: str, token: int | None) -> DeclareSubplans:
         self.births += 1
         size = data.draw(st.integers(1, 3))
         mode = data.draw(st.sampled_from(SubplanMode))
         chained = mode is SubplanMode.DEPENDENCY_ORDERED  # each on the one before it
+        labels = st.sampled_from([(), (), ("x",), ("y", "x", "y")])
         return DeclareSubplans(
             plan_id,
             token,
             tuple(
                 SubplanSpec(
-                    f"c{n}", f"kid-{self.births}-{n}", "act", depends_on=(f"c{n - 1}",) if chained and n else ()
+                    f"c{n}",
+                    f"kid-{self.births}-{n}",
+                    data.draw(st.sampled_from(["act", "act", "look"])),
+                    depends_on=(f"c{n - 1}",) if chained and n else (),
+                    labels=data.draw(labels),
                 )
                 for n in range(size)
             ),
@@ -507,13 +596,15 @@ class PlanMachine(AgainstModel):
         for _ in range(4):
             self.both(self.command(data, plan_id), self.origin())
 
-    @rule(data=st.data(), session=st.sampled_from(["alice", "bob"]), straight=st.booleans())
-    def work_on_what_is_ready(self, data: st.DataObject, session: str, *, straight: bool) -> None:
+    @rule(data=st.data(), session=st.sampled_from(["alice", "bob"]))
+    def work_on_what_is_ready(self, data: st.DataObject, session: str) -> None:
         """What a caller without luck is told is so: nothing happens until somebody steps in, or it is worth waiting."""
         plan_id = self.pick_parent(data)
         before = self.model.plans.get(plan_id, Sheet())
         had = [(each, self.model.plans[each].state) for each in before.children]
-        reply = self.both(StartReady(plan_id, 1_000, straight), self.origin(session))
+        question = self.question(data, plan_id)
+        is_for_others = plan_id in self.model.plans and self.model.is_for_others(before, able_of(question))
+        reply = self.both(question, self.origin(session))
         if not isinstance(reply, ReadyStarted):
             return
         assert [*reply.errored] == [each for each, state in had if state == "errored"]
@@ -521,12 +612,16 @@ class PlanMachine(AgainstModel):
             sheet = self.model.plans[reply.plan.plan_id]
             assert (sheet.lease, reply.plan.lease and reply.plan.lease.session_id) == (sheet.lease, session)
             assert dict(had)[reply.plan.plan_id] in {"queued", "complete"}
+            assert question.labels is None or {*reply.plan.labels} <= {*question.labels}
+            assert question.read_only in {None, reply.plan.read_only}
             return
+        assert reply.is_for_others == (is_for_others and not reply.is_over)
+        waits_for_others = bool(self.model.ready(self.model.plans[plan_id]))
         parent = self.model.plans[plan_id]
         at_work = any(state == "processing" for _, state in had)
         past = parent.ended or parent.phase == "apply" or parent.executed
         if past or (parent.executing and parent.children):
-            assert reply.is_over == (past or not at_work)
+            assert reply.is_over == (past or not (at_work or waits_for_others))
 
     @rule(data=st.data())
     def bring_children_through(self, data: st.DataObject) -> None:

@@ -1,13 +1,21 @@
 """The simulator: a seed is always the same run, the real code passes, and a bug that is put back is found."""
 
+import asyncio
+import itertools
 import random
+import socket
+from collections.abc import Callable, Iterator
+from typing import cast
 
 import pytest
 
 from stepwell.storage.schema import migrate
 from stepwell.storage.table import add_checksum_function
 from tests.simulator.bugs.registry import BUGS
+from tests.simulator.clock import SimulatedClock
 from tests.simulator.disk import SECTOR_BYTES, SimulatedDatabase, SimulatedDisk
+from tests.simulator.event_loop import SimulatedEventLoop
+from tests.simulator.network import Network, SimulatedSocket
 from tests.simulator.run import run, run_seed
 from tests.simulator.settings import FaultKind, settings_of
 from tests.simulator.shrink import regressions, shrunk
@@ -125,3 +133,81 @@ class TestDisk:
         living = SimulatedDatabase(disk, "/data/db")
         assert living.execute("SELECT a FROM t").fetchall() == [(1,)]
         living.close()
+
+
+class IdleMachine:
+    """A machine on which nothing happens while the event loop waits."""
+
+    def __init__(self) -> None:
+        self.clock = SimulatedClock()
+
+    def wait(self, timeout_s: float | None, is_ready: Callable[[], bool]) -> None:
+        """Return at once."""
+
+
+@pytest.fixture
+def simulated_loop() -> Iterator[SimulatedEventLoop]:
+    """Yield an event loop of an idle machine."""
+    loop = SimulatedEventLoop(IdleMachine())
+    yield loop
+    loop.close()
+
+
+def dialled(watcher: SimulatedEventLoop) -> tuple[Network, SimulatedSocket, SimulatedSocket]:
+    """Return a network, and both ends of a stream of it."""
+    network = Network(itertools.count(1).__next__)
+    listener = network.listen(watcher)
+    client = network.dial(pid=1, server_pid=2, capacity=100)
+    server, _ = listener.accept()
+    return network, client, server
+
+
+def callbacks_that_run(loop: asyncio.AbstractEventLoop, watched: socket.socket) -> list[str]:
+    """Return which callbacks of a socket run in one round of a loop, if that for reading removes both."""
+    ran: list[str] = []
+
+    def on_readable() -> None:
+        ran.append("reader")
+        loop.remove_reader(watched)
+        loop.remove_writer(watched)
+
+    loop.add_reader(watched, on_readable)
+    loop.add_writer(watched, ran.append, "writer")
+    loop.call_soon(loop.call_soon, loop.stop)
+    loop.run_forever()
+    return ran
+
+
+class TestEventLoop:
+    def test_removed_callback_does_not_run(self, simulated_loop: SimulatedEventLoop) -> None:
+        """Not even if it was due in the same round: a client that has closed its connection sends nothing more."""
+        network, client, server = dialled(simulated_loop)
+        server.send(b"x")
+        network.deliver(client.incoming, 1)
+        assert client.is_writable
+        assert callbacks_that_run(simulated_loop, cast("socket.socket", client)) == ["reader"]
+
+    def test_loop_of_asyncio_does_the_same(self) -> None:
+        """The clients rely on it, and the simulated loop takes the place of this one."""
+        loop = asyncio.new_event_loop()
+        near, far = socket.socketpair()
+        with near, far:
+            far.send(b"x")
+            assert callbacks_that_run(loop, near) == ["reader"]
+        loop.close()
+
+
+class TestNetwork:
+    def test_closed_socket_refuses_every_call(self, simulated_loop: SimulatedEventLoop) -> None:
+        """It neither sends nor receives, and what was sent before it was closed arrives."""
+        network, client, server = dialled(simulated_loop)
+        client.send(b"before")
+        client.close()
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            client.send(b"after")
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            client.recvmsg_into([bytearray(10)], 0)
+        network.deliver(client.outgoing, 100)
+        received = bytearray(10)
+        assert server.recv_into(received) == len(b"before")
+        assert server.recv_into(received) == 0

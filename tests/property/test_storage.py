@@ -23,6 +23,15 @@ from stepwell.domain import invariants
 from stepwell.domain.commands import Command, Write
 from stepwell.domain.event_builder import events_of
 from stepwell.domain.events import AnyEvent
+from stepwell.domain.logs.commands import (
+    AppendToLog,
+    ClearLog,
+    DeleteLog,
+    NewEntry,
+    PopFromLog,
+    RetainInLog,
+    TrimLogs,
+)
 from stepwell.domain.machine import Outcome
 from stepwell.domain.plans.commands import CancelPlan, CreateAction, EndSession, ExpireLeases, ForgetPlans, UseAction
 from stepwell.domain.plans.model import Phase, ProjectLink
@@ -40,7 +49,7 @@ from stepwell.domain.tiers.commands import (
     StoreFragment,
 )
 from stepwell.domain.tiers.model import Tier, TierBudget
-from stepwell.domain.tiers.table import FragmentEntry
+from stepwell.domain.tiers.tier_index import FragmentEntry
 from stepwell.domain.verdict import Origin
 from stepwell.errors import Refused
 from stepwell.limits import KIB, MIB
@@ -67,6 +76,9 @@ TINY = {
     "REDO_SLICE_RECORDS": 2,
     "REDO_SLICE_BYTES": 1,
     "RECEIPTS_MAX": 3,
+    "LOG_ROWS_PER_STEP": 2,
+    "LOG_ROWS_PER_APPEND": 1,
+    "LOG_POPPED_MAX": 2,
     "RECEIPTS_BYTES_MAX": 30_000,
 }
 ALL, STEPS_MAX = 10**9, 2_000
@@ -86,6 +98,17 @@ BUDGETS = st.builds(
     promotion_threshold=st.integers(1, 4),
 )
 STORES = st.builds(StoreFragment, PROJECTS, NAMES, BODIES, st.just(1), TIERS, metadata=st.just({"key": "värde"}))
+APPENDS = st.builds(
+    AppendToLog, PROJECTS, NAMES, st.lists(st.builds(NewEntry, BODIES), min_size=1, max_size=3).map(tuple)
+)
+LOGS: st.SearchStrategy[Write[Reply]] = st.one_of(
+    APPENDS,
+    APPENDS,
+    st.builds(PopFromLog, PROJECTS, NAMES),
+    st.builds(ClearLog, PROJECTS, NAMES),
+    st.builds(DeleteLog, PROJECTS, NAMES),
+    st.builds(RetainInLog, PROJECTS, NAMES, st.sampled_from([None, 1, 4]), st.sampled_from([None, 1_000])),
+)
 RECEIPTS = st.builds(StoreReceipt, NAMES, st.sampled_from([("p",), ("q", "p")]), st.just("varför?"), BODIES)
 MOVES: st.SearchStrategy[Write[Reply]] = st.one_of(
     st.builds(PromoteFragment, PROJECTS, NAMES),
@@ -160,22 +183,31 @@ class Storage(RuleBasedStateMachine):
         return Origin(session, self.now_ms, uploads=uploads or {})
 
     def do(self, command: Command[Reply], session: str = "alice") -> None:
-        for name in ("body", "before", "after"):
-            if isinstance(body := getattr(command, name, None), bytes):
-                self.sent[digest_of(body)] = body
+        self.note_bodies(command)
         with suppress(Refused):
             self.made.owner.execute(command, self.origin(session))
 
-    @rule(commands=st.lists(STORES | MOVES | RECEIPTS, min_size=1, max_size=3))
+    def note_bodies(self, command: Command[Reply]) -> None:
+        """Remember the bodies that a command carries."""
+        carriers = command.entries if isinstance(command, AppendToLog) else (command,)
+        for each in carriers:
+            for name in ("body", "before", "after"):
+                if isinstance(body := getattr(each, name, None), bytes):
+                    self.sent[digest_of(body)] = body
+
+    @rule()
+    def trim_logs(self) -> None:
+        self.do(TrimLogs(), "manager")
+
+    @rule(commands=st.lists(STORES | MOVES | RECEIPTS | LOGS, min_size=1, max_size=3))
     def write(self, commands: list[Write[Reply]]) -> None:
         for command in commands:
             self.do(command)
 
-    @rule(commands=st.lists(STORES | MOVES | RECEIPTS, max_size=6))
+    @rule(commands=st.lists(STORES | MOVES | RECEIPTS | LOGS, max_size=6))
     def transact(self, commands: list[Write[Reply]]) -> None:
         for command in commands:
-            if isinstance(command, StoreFragment | StoreReceipt) and isinstance(command.body, bytes):
-                self.sent[digest_of(command.body)] = command.body
+            self.note_bodies(command)
         with suppress(Refused):
             self.made.owner.execute_all(commands, self.origin())
 

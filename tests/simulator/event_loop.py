@@ -16,6 +16,9 @@ Ts = TypeVarTuple("Ts")
 
 _RESOLUTION_S = 1e-9
 
+_Watched = dict[int, tuple[SimulatedSocket, asyncio.Handle]]
+"""The sockets that are watched for one direction, by descriptor, with the callbacks."""
+
 
 class Machine(Protocol):
     """The machine, as far as an event loop waits for it."""
@@ -40,8 +43,8 @@ class SimulatedEventLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._machine = machine
         self._clock = machine.clock
-        self._readers: dict[int, tuple[SimulatedSocket, Callable[[], object]]] = {}
-        self._writers: dict[int, tuple[SimulatedSocket, Callable[[], object]]] = {}
+        self._readers: _Watched = {}
+        self._writers: _Watched = {}
         self._marked: dict[int, None] = {}
         self.defects: list[str] = []  # errors of callbacks, which no task could raise
         self.set_exception_handler(self._on_error)
@@ -79,8 +82,7 @@ class SimulatedEventLoop(asyncio.BaseEventLoop):
         self._machine.wait(timeout_s, self._is_ready)
         if self._marked:
             for fd in [*self._marked]:
-                for callback in self._callbacks_of(fd):
-                    self.call_soon(callback)
+                ready.extend(self._callbacks_of(fd))
         end_s = self._clock.now_s + _RESOLUTION_S
         while scheduled and scheduled[0].when() < end_s:
             ready.append(heapq.heappop(scheduled))
@@ -98,9 +100,9 @@ class SimulatedEventLoop(asyncio.BaseEventLoop):
                 return True
         return False
 
-    def _callbacks_of(self, fd: int) -> list[Callable[[], object]]:
+    def _callbacks_of(self, fd: int) -> list[asyncio.Handle]:
         """Return the callbacks of a marked socket; without any, it is not examined again before it is marked."""
-        callbacks: list[Callable[[], object]] = []
+        callbacks: list[asyncio.Handle] = []
         if (reader := self._readers.get(fd)) is not None:
             incoming = reader[0].incoming
             if incoming.arrived or incoming.is_eof:
@@ -112,23 +114,33 @@ class SimulatedEventLoop(asyncio.BaseEventLoop):
         return callbacks
 
     def add_reader(self, fd: Any, callback: Callable[[Unpack[Ts]], Any], *args: *Ts) -> None:  # noqa: ANN401
-        assert not args
-        self._watch(self._readers, fd, callback)
+        self._watch(self._readers, fd, asyncio.Handle(callback, args, self))
 
     def add_writer(self, fd: Any, callback: Callable[[Unpack[Ts]], Any], *args: *Ts) -> None:  # noqa: ANN401
-        assert not args
-        self._watch(self._writers, fd, callback)
+        self._watch(self._writers, fd, asyncio.Handle(callback, args, self))
 
-    def _watch(self, table: dict[int, Any], sock: SimulatedSocket, callback: Callable[..., object]) -> None:
+    def _watch(self, watched: _Watched, sock: SimulatedSocket, callback: asyncio.Handle) -> None:
+        self._ignore(watched, sock)
         sock.watcher = self
-        table[sock.fileno()] = (sock, callback)
+        watched[sock.fileno()] = (sock, callback)
         self.mark(sock.fileno())
 
     def remove_reader(self, fd: Any) -> bool:  # noqa: ANN401
-        return self._readers.pop(fd.fileno(), None) is not None
+        return self._ignore(self._readers, fd)
 
     def remove_writer(self, fd: Any) -> bool:  # noqa: ANN401
-        return self._writers.pop(fd.fileno(), None) is not None
+        return self._ignore(self._writers, fd)
+
+    @staticmethod
+    def _ignore(watched: _Watched, sock: SimulatedSocket) -> bool:
+        """Stop watching a socket, and return True if it was watched.
+
+        The callback is cancelled, as asyncio does it, because it may be due in this same round.
+        """
+        found = watched.pop(sock.fileno(), None)
+        if found is not None:
+            found[1].cancel()
+        return found is not None
 
     def _write_to_self(self) -> None:
         """Do nothing: there is no other thread that could have called."""

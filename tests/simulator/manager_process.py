@@ -7,13 +7,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from stepwell import limits
+from stepwell.clock import StateClock
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.errors import StepwellError, StoreFailed
 from stepwell.manager.loop import Loop
 from stepwell.manager.process import Settings, resume
 from stepwell.manager.request_handler import AnyRequest, RequestExecution, RequestHandler, TimeBudget, Uploaded
 from stepwell.manager.sessions import SessionRecord
-from stepwell.manager.state_owner import StateClock, StateOwner
+from stepwell.manager.state_owner import StateOwner
 from stepwell.protocol.messages import Response
 from stepwell.storage import sqlite
 from stepwell.storage.null_store import NullStore

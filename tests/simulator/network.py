@@ -115,9 +115,15 @@ class SimulatedSocket:
         if self.watcher is not None:
             self.watcher.mark(self._fd)
 
-    def recv_into(self, buffer: bytearray | memoryview, /) -> int:
+    def _begin_call(self) -> None:
+        """Let the owner die at this call, if it is its last one. Refuse the call if the owner has closed the socket."""
         if self.on_call is not None:
             self.on_call()
+        if self._fd < 0:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+
+    def recv_into(self, buffer: bytearray | memoryview, /) -> int:
+        self._begin_call()
         pipe = self.incoming
         size = self._receive(buffer, len(buffer))
         while pipe.descriptors and pipe.descriptors[0][0] < pipe.position:  # no room was given for them: they are lost
@@ -128,8 +134,7 @@ class SimulatedSocket:
     def recvmsg_into(
         self, buffers: Iterable[bytearray | memoryview], _ancillary_bytes: int, _flags: int = 0, /
     ) -> tuple[int, list[tuple[int, int, bytes]], int, object]:
-        if self.on_call is not None:
-            self.on_call()
+        self._begin_call()
         (buffer,) = buffers
         pipe, ancillary = self.incoming, list[tuple[int, int, bytes]]()
         limit = len(buffer)
@@ -162,8 +167,7 @@ class SimulatedSocket:
         return size
 
     def send(self, data: bytes | bytearray | memoryview, /) -> int:
-        if self.on_call is not None:
-            self.on_call()
+        self._begin_call()
         pipe = self.outgoing
         if pipe.reader is None:
             raise BrokenPipeError(errno.EPIPE, "Broken pipe")

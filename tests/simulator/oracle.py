@@ -17,7 +17,12 @@ from stepwell.domain import events, invariants
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.domain.tiers.model import Tier
 from stepwell.errors import HistoryLost, ManagerFault, OutcomeUnknown, ProtocolError, SessionExpired, StepwellError
+from tests.simulator.log_judge import LogJudge
+from tests.simulator.pool_judge import PoolJudge
+from tests.simulator.queue_judge import QueueJudge
 from tests.simulator.settings import GRACE_SECONDS, FaultKind
+from tests.simulator.team_judge import TeamJudge
+from tests.simulator.violation import Violation
 
 if TYPE_CHECKING:
     from stepwell.aio.client import Client
@@ -34,10 +39,6 @@ OVERDUE_SECONDS_MAX = 2.0
 """The time after which an expired lease, or one of a dead process, must have been taken back."""
 INVARIANT_TURNS = 1_000
 """After so many turns all invariants are checked; after every turn only those that cost nothing."""
-
-
-class Violation(AssertionError):
-    """A promise was not kept."""
 
 
 class Write(msgspec.Struct):
@@ -74,8 +75,14 @@ class Oracle:
         self._changes: dict[str, dict[str, int | None]] = defaultdict(dict)  # by changeset: path, its number
         self._watched: list[list[events.AnyEvent]] = []
         self._ended_tasks: set[str] = set()
+        self.logs = LogJudge()
         self.holders: dict[str, str] = {}  # by task: the worker that has it, or had it last
+        self.pools = PoolJudge()
+        self.briefs: dict[Key, int] = {}  # acknowledged fragments that nobody changes: when they expire
+        self._facts: dict[bytes, str] = {}  # bodies that are stored once: the id of each
         self._overdue: dict[tuple[str, object], float] = {}  # leases that are to be taken back: since when
+        self.teams = TeamJudge()
+        self.queues = QueueJudge()
 
     # Reports of clients.
 
@@ -188,6 +195,26 @@ class Oracle:
             raise Violation(f"{key} was raised to {value} twice, at {self._steps[key, value]} and {revision}")
         self._steps[key, value] = revision
 
+    def note_fact(self, digest: bytes, fragment_id: str) -> None:
+        """Check that all clients that stored equal bodies with `unique` were told one id."""
+        if self._facts.setdefault(digest, fragment_id) != fragment_id:
+            raise Violation(f"equal bodies were stored as {self._facts[digest]} and as {fragment_id}")
+
+    def note_brief(self, key: Key, expires_at_ms: int) -> None:
+        """Note a fragment that expires, and is neither replaced nor deleted before."""
+        self.briefs[key] = expires_at_ms
+
+    def check_brief(self, key: Key, before_ms: int, after_ms: int, *, is_found: bool) -> None:
+        """Check a read of a fragment that expires: it was found if that was before its time, and not if behind it."""
+        self.told(0, key, is_found)
+        expires_at_ms = self.briefs[key]
+        if FaultKind.JUMP_CLOCK in self._machine.faults.happened:
+            return  # the manager's time may be ahead of that of the machine
+        if is_found and before_ms >= expires_at_ms:
+            raise Violation(f"{key} was read {before_ms - expires_at_ms} ms after it had expired")
+        if not is_found and after_ms < expires_at_ms:
+            raise Violation(f"{key} is absent {expires_at_ms - after_ms} ms before it expires")
+
     def note_change(self, changeset_id: str, path: str, seq: int | None) -> None:
         """Note a change that was recorded; without a number if the outcome is unknown."""
         self._changes[changeset_id][path] = seq
@@ -225,9 +252,11 @@ class Oracle:
         for leased in (state.tasks.by_worker, state.tasks.prefetched):
             if leased:
                 self.holders.update({task.task_id: worker_id for worker_id, task in leased.items()})
-        if self._overdue or state.plans.by_session:
+        if self._overdue or state.plans.by_session or state.tickets.by_session:
             self._check_leases()
         assert manager.loop is not None
+        if state.pools.rows:
+            self.pools.check(state, manager.loop._sessions._by_id)
         if manager.loop._evicted and FaultKind.FREEZE_PIPE not in self._machine.faults.happened:
             raise Violation("the manager has evicted a client that reads and sends")
         if manager.turns % INVARIANT_TURNS == 0:
@@ -236,22 +265,24 @@ class Oracle:
             raise Violation("it does not come to an end")
 
     def _check_leases(self) -> None:
-        """Every lease belongs to a session whose process lives, and has not expired, but for a moment."""
-        plans, manager = self._state.plans, self._machine.manager
-        if not plans.by_session:
+        """Every lease and ticket belongs to a session whose process lives, and has not expired, but for a moment."""
+        plans, tickets, manager = self._state.plans, self._state.tickets, self._machine.manager
+        if not plans.by_session and not tickets.by_session:
             self._overdue.clear()
             return
         assert manager.loop is not None
         assert manager.requests is not None
         now_s, overdue = self._machine.clock.now_s, dict[tuple[str, object], float]()
-        for session_id in plans.by_session:
+        for session_id in (*plans.by_session, *tickets.by_session):
             session = manager.loop._sessions._by_id.get(session_id)
             if session is None:
-                raise Violation(f"the session {session_id} has ended, and holds leases")
+                raise Violation(f"the session {session_id} has ended, and holds leases or tickets")
             if not self._machine.processes.is_alive(session.pid):
                 overdue["the process has died", session_id] = now_s
         for expires_at_ms, plan_id in plans.by_expiry.irange(None, (manager.requests.clock.now_ms(), "")):
             overdue["it has expired", (plan_id, expires_at_ms)] = now_s
+        for until_ms, ticket_id in tickets.by_turn.irange(None, (manager.requests.clock.now_ms(), "")):
+            overdue["its turn is over", (ticket_id, until_ms)] = now_s
         for (why, what), since_s in self._overdue.items() if overdue else ():
             if (why, what) in overdue and now_s - since_s > OVERDUE_SECONDS_MAX:
                 raise Violation(f"a lease is kept although {why}: {what}")
@@ -293,8 +324,12 @@ class Oracle:
         self._check_state()
         self._check_counters()
         self._check_watches()
+        self.pools.finish(self._state)
+        self.teams.finish(self._state)
+        self.queues.finish(committed)
         await self._check_bodies(client)
         await self._check_changes(client)
+        await self.logs.finish(client, committed)
         for event in committed:
             self.outcomes.update(msgspec.json.encode(event))
         return self.outcomes.hexdigest()
@@ -388,7 +423,8 @@ class Oracle:
 
     async def _check_bodies(self, client: Client) -> None:
         """Every fragment can be read, and has the bytes that were stored."""
-        for project, fragment_id in sorted(self._state.fragments.entries):
+        entries = self._state.fragments.entries
+        for project, fragment_id in sorted(key for key, each in entries.items() if each.expires_at_ms is None):
             found = await client.tiers.get(fragment_id, project=project)
             if digest_of(bytes(found.body)) != found.row.digest:
                 raise Violation(f"the body of {fragment_id} is not the one that was stored")

@@ -20,8 +20,9 @@ from tests.simulator.client_process import ClientProcess
 from tests.simulator.clock import Replacement, replaced, simulated_time
 from tests.simulator.machine import Machine
 from tests.simulator.manager_process import ProcessKilled
-from tests.simulator.oracle import Oracle, Violation
+from tests.simulator.oracle import Oracle
 from tests.simulator.settings import LimitSize, RunSettings, settings_of
+from tests.simulator.violation import Violation
 from tests.simulator.worker_process import WorkerProcess
 from tests.simulator.workloads import WORKLOADS
 from tests.simulator.workloads.base import Actor

@@ -38,7 +38,7 @@ def _commands() -> Iterator[list[str]]:
     yield []
     for name in _names([]):
         yield [name]
-        if name in {"plan", "action"}:
+        if "COMMAND" in _help([name]).splitlines()[0]:
             yield from ([name, each] for each in _names([name]))
 
 

@@ -88,6 +88,13 @@ def _fill(client: sw.Client) -> str:
     context = client.execution(plan_id)
     context.start_changeset()
     context.record_change(sw.Change(path="a.py", before=None, after=b"print()\n"))
+    client.log("log", project=PROJECT).append("what was said", sw.LogEntry("and what to it", metadata={"by": "b"}))
+    client.pools.create("team", tokens=1_000, per="minute")
+    client.pools.lease("team", 600)
+    queued = plans.begin("fix", projects=[PROJECT]).plan_id
+    plans.complete_execute(queued)
+    plans.apply_plan(queued)
+    plans.join_apply_queue(queued, "/tree")
     client.receipts.store("receipt", [PROJECT], "where is it?", b"how an answer came about")
     return plan_id
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from stepwell.clock import StateClock
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.manager.loop import Loop
 from stepwell.manager.request_handler import RequestHandler
-from stepwell.manager.state_owner import StateClock, StateOwner
+from stepwell.manager.state_owner import StateOwner
 from stepwell.storage.null_store import NullStore
 from stepwell.storage.store import Store
 from stepwell.telemetry import Logger, LogLevel

@@ -35,7 +35,14 @@ def test_error_is_itself_after_a_journey(kind: type[StepwellError]) -> None:
 
 def test_retry_says_whether_trying_again_can_help() -> None:
     """Only what may be gone by itself the next time."""
-    assert {kind.__name__ for kind in KINDS if kind.retry} == {"Busy", "CircuitOpen", "Conflict", "TreeInUse"}
+    assert {kind.__name__ for kind in KINDS if kind.retry} == {
+        "Busy",
+        "CircuitOpen",
+        "Conflict",
+        "PoolEmpty",
+        "TreeInUse",
+        "TreeQueued",
+    }
 
 
 def test_failed_validation_says_what_failed() -> None:

@@ -22,7 +22,15 @@ Invariants:
 
 from stepwell.aio.batch import Batch, Transaction
 from stepwell.aio.client import Client, connect
-from stepwell.aio.services import ContextTierService, PlanExecutionContext, PlanLifecycleService, ReceiptService
+from stepwell.aio.log_watch import LogWatch
+from stepwell.aio.services import (
+    ContextTierService,
+    Log,
+    LogService,
+    PlanExecutionContext,
+    PlanLifecycleService,
+    ReceiptService,
+)
 from stepwell.aio.strategies import StrategyService
 from stepwell.aio.watch import Watch
 
@@ -30,6 +38,9 @@ __all__ = [
     "Batch",
     "Client",
     "ContextTierService",
+    "Log",
+    "LogService",
+    "LogWatch",
     "PlanExecutionContext",
     "PlanLifecycleService",
     "ReceiptService",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -81,8 +80,10 @@ class AsyncCaller:
             (result,) = results_of(await self.channel.exchange(*request_for((call,))), 1)
             if isinstance(result, Refusal):
                 raise result.error()
-            with suppress(BodyGone):  # the manager has moved the body and freed its old place since the answer
+            try:
                 return await self._finish(call, result)
+            except BodyGone:  # the manager has moved the body and freed its old place since the answer
+                call = call.retried(result)
         raise body_moved_error()
 
     async def _finish_all(
@@ -95,15 +96,13 @@ class AsyncCaller:
         outcomes: list[tuple[R | StepwellError, int]] = []
         for call, result in zip(calls, results, strict=True):
             outcome: R | StepwellError
-            try:
-                if isinstance(result, Refusal):
-                    outcome = result.error()
-                elif _needs_store(result):
-                    outcome = await self._finish(call, result)
-                else:
-                    outcome = call.finish(result)
-            except BodyGone:
-                outcome = await self._perform_again(call)
+            if isinstance(result, Refusal):
+                outcome = result.error()
+            else:
+                try:
+                    outcome = await self._finish(call, result) if _needs_store(result) else call.finish(result)
+                except BodyGone:
+                    outcome = await self._perform_again(call.retried(result))
             outcomes.append((outcome, result.revision))
         return outcomes
 

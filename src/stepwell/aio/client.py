@@ -6,13 +6,22 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Self
 
 from stepwell.aio.batch import Batch, Transaction
 from stepwell.aio.caller import AsyncCaller
 from stepwell.aio.channel import Channel
-from stepwell.aio.services import ContextTierService, PlanExecutionContext, PlanLifecycleService, ReceiptService
+from stepwell.aio.services import (
+    ContextTierService,
+    Log,
+    LogService,
+    PlanExecutionContext,
+    PlanLifecycleService,
+    ReceiptService,
+    TokenPoolService,
+)
 from stepwell.aio.strategies import StrategyService
 from stepwell.aio.threads import Threads, run_in_thread
 from stepwell.aio.watch import Watch, Watches
@@ -47,6 +56,8 @@ class Client:
         self.tiers = ContextTierService(blocking_client.session, self._caller)
         self.plans = PlanLifecycleService(blocking_client.session, self._caller)
         self.receipts = ReceiptService(blocking_client.session, self._caller)
+        self.pools = TokenPoolService(blocking_client.session, self._caller)
+        self.logs = LogService(blocking_client.session, self._caller)
         self.strategies = StrategyService(self._caller, blocking_client.strategies)
 
     @property
@@ -72,6 +83,15 @@ class Client:
     def execution(self, plan_id: str, *, lease: int | None = None) -> PlanExecutionContext:
         """Return a new context for recording changes; give `lease` if another client started the execution."""
         return PlanExecutionContext(self.blocking_client.session, self._caller, plan_id, lease)
+
+    def working_on(self, plan_id: str, changeset_id: str | None = None) -> AbstractContextManager[None]:
+        """Have the fragments that this task stores in a `with` block name a plan, and perhaps a changeset."""
+        return self.blocking_client.working_on(plan_id, changeset_id)
+
+    def log(self, name: str, *, project: str | None = None) -> Log:
+        """Return a log of a project. No request is made."""
+        session = self.blocking_client.session
+        return Log(session, self._caller, self._watches, session.project_or_default(project), name)
 
     def batch(self) -> Batch:
         """Return a block of many commands in one frame, with an outcome each: `async with client.batch() as batch:`."""
@@ -161,7 +181,8 @@ class Client:
         try:
             await self._watches.close()
             if await self._channel.close():
-                self.blocking_client.session.leases.clear()  # or the blocking client would give them up again
+                # Or the blocking client would give them up again.
+                self.blocking_client.session.channel.rules.forget_leases()
         finally:
             await self.threads.close(self.blocking_client.close)
 
@@ -183,14 +204,15 @@ class Client:
 class Connecting:
     """A client that is being connected: `client = await connect(…)`, or `async with connect(…) as client:`."""
 
-    def __init__(self, address: str | os.PathLike[str] | None, projects: Iterable[str] | None) -> None:
+    def __init__(self, address: str | os.PathLike[str] | None, projects: Iterable[str] | None, label: str) -> None:
         self._address = address
         self._projects = projects
+        self._label = label
         self._client: Client | None = None
 
     async def _connect(self) -> Client:
         """Return a connected client; close it again if connecting fails."""
-        client = Client(unconnected(self._address, self._projects))
+        client = Client(unconnected(self._address, self._projects, label=self._label))
         try:
             await client.open()
         except BaseException:
@@ -212,10 +234,13 @@ class Connecting:
         await self._client.aclose()
 
 
-def connect(address: str | os.PathLike[str] | None = None, projects: Iterable[str] | None = None) -> Connecting:
+def connect(
+    address: str | os.PathLike[str] | None = None, projects: Iterable[str] | None = None, *, label: str = ""
+) -> Connecting:
     """Return a client of the manager at an address, for the running event loop; it connects when awaited or entered.
 
     Without an address it is that of `stepwell.connect`: `STEPWELL_ADDRESS`, or the default one of `stepwell serve`.
-    `projects` limits the session to these. None is unrestricted, and an empty list is an error.
+    `projects` limits the session to these. None is unrestricted, and an empty list is an error. `label` is the client's
+    own name for itself, which is in everything that it stores.
     """
-    return Connecting(address, projects)
+    return Connecting(address, projects, label)

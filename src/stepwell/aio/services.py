@@ -7,18 +7,24 @@ the blocking service in a thread.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 from stepwell import limits
 from stepwell.aio.caller import AsyncCaller
 from stepwell.aio.capture import AsyncCapture
+from stepwell.aio.log_watch import LogWatch
 from stepwell.aio.threads import run_in_thread
+from stepwell.aio.watch import Watches
 from stepwell.client import execution, plan_lifecycle
 from stepwell.client.api.changesets import ChangesetCalls, ChangeSummary, summary_of
 from stepwell.client.api.fragments import StoredFragment
+from stepwell.client.api.log_entries import StoredLogEntry
+from stepwell.client.api.logs import Body, LogCalls, LogsCalls, all_appended, append_call, checked_names, in_appends
 from stepwell.client.api.plans import PlanCalls
+from stepwell.client.api.pools import PoolCalls
 from stepwell.client.api.receipts import ReceiptCalls
 from stepwell.client.api.service import AsyncService
 from stepwell.client.api.tiers import BulkRead, TierCalls, all_placed, in_frames
@@ -26,6 +32,8 @@ from stepwell.client.session.calls import Call
 from stepwell.client.session.session import Session
 from stepwell.client.workflows.capture import Captured
 from stepwell.domain.changesets.model import EntryRow
+from stepwell.domain.logs.replies import EntriesAppended
+from stepwell.domain.pools.model import TokenLease
 from stepwell.domain.replies import FragmentPlaced
 from stepwell.domain.tiers.model import Fragment, FragmentRow, Tier
 from stepwell.errors import StepwellError
@@ -106,6 +114,93 @@ class PlanLifecycleService(PlanCalls, AsyncService):
 
 class ReceiptService(ReceiptCalls, AsyncService):
     """Receipts. Each method is awaited and returns what that of `stepwell.ReceiptService` does."""
+
+
+class TokenPoolService(PoolCalls, AsyncService):
+    """Token pools. Each method is awaited and returns what that of `stepwell.TokenPoolService` does."""
+
+    @asynccontextmanager
+    async def leased(self, name: str, tokens: int) -> AsyncGenerator[AsyncLeasedTokens]:
+        """Hold tokens of a pool for an `async with` block; raise `PoolEmpty` if it has not so many.
+
+        The block reports what it uses by `await held.use(n)`; the rest is returned at its end.
+        """
+        held = AsyncLeasedTokens(self, name, await self.lease(name, tokens))
+        try:
+            yield held
+        finally:
+            await self.give_back(name, held.lease)
+
+
+class AsyncLeasedTokens:
+    """Tokens that a block holds. `TokenPoolService.leased` makes it."""
+
+    def __init__(self, service: TokenPoolService, name: str, lease: TokenLease) -> None:
+        self._service = service
+        self._name = name
+        self.lease = lease
+
+    @property
+    def left(self) -> int:
+        """The tokens that were leased and not reported as used, as this task knows it."""
+        return self.lease.left
+
+    async def use(self, tokens: int) -> None:
+        """Report tokens as used."""
+        self.lease = await self._service.use(self._name, self.lease, tokens)
+
+
+class Log(LogCalls, AsyncService):
+    """One log of a project. Each method is awaited and returns what that of `stepwell.Log` does."""
+
+    caller: AsyncCaller
+
+    def __init__(self, session: Session, caller: AsyncCaller, watches: Watches, project: str, name: str) -> None:
+        super().__init__(session, caller)
+        self.project, self.name = checked_names(project, name)
+        self._watches = watches
+
+    async def extend(self, bodies: Iterable[Body]) -> Sequence[EntriesAppended]:
+        """Append any number of entries, frame after frame; not atomic. Return each append.
+
+        If some are refused, `PartlyRefused` has every outcome.
+        """
+        outcomes: list[EntriesAppended | StepwellError] = []
+        for frame in in_appends(bodies):
+            ((outcome, _),) = await self.caller.perform_each([append_call(self.project, self.name, frame, None)])
+            outcomes.append(outcome)
+        return all_appended(outcomes)
+
+    async def entries(self, since: int = 0) -> AsyncIterator[StoredLogEntry]:
+        """Yield all entries behind a position, page by page, until the end that the log has then."""
+        while True:
+            page = await self.since(since, limit=limits.PAGE_ROWS_MAX)
+            for entry in page.entries:
+                yield entry
+            if not page.more:
+                return
+            since = page.entries[-1].position
+
+    def watch(self, since: int | None = None) -> LogWatch:
+        """Return an asynchronous iterator over the entries behind a position, and then over each new one.
+
+        Without `since` it begins with the next entry; 0 is the beginning. `EntriesMissed` is raised, once, where
+        entries were removed before the watch read them; iterating again continues behind them.
+        """
+        return LogWatch(
+            (self.project, self.name),
+            lambda position: self.since(position, limit=limits.LOG_WATCH_ENTRIES),
+            self.status,
+            self._watches,
+            since,
+        )
+
+    def __repr__(self) -> str:
+        return f"<stepwell.aio.Log {self.name!r} of {self.project!r}>"
+
+
+class LogService(LogsCalls, AsyncService):
+    """The logs of projects. Each method is awaited and returns what that of `stepwell.LogService` does."""
 
 
 class PlanExecutionContext(ChangesetCalls, AsyncService):

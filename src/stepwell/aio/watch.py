@@ -46,6 +46,11 @@ class Watch:
         """The revision to resume from: all events up to it were returned."""
         return self._cursor.revision
 
+    @property
+    def is_closed(self) -> bool:
+        """True if the watch was closed."""
+        return self._is_closed
+
     async def open(self) -> Self:
         """Begin to watch, if it has not begun, and return the watch."""
         async with self._receive_lock:

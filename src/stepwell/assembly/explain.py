@@ -44,6 +44,7 @@ class CandidateOutcome(Struct, frozen=True):
         lines = [
             f"{entry.fragment_id} ({named}) {_DECISION_TEXTS[entry.decision]}: {entry.reason}.",
             f"  {plural(entry.tokens, 'token')}, {entry.tier}, revision {entry.revision}",
+            *([f"  stored by {entry.writer}"] if entry.writer else []),
             *(f"  {vote.strategy}: rank {vote.rank}, score {vote.score:.4g}" for vote in entry.votes),
         ]
         if entry.near:

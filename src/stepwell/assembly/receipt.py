@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from stepwell.assembly.candidate import DepthName, Scores, Vote
 from stepwell.assembly.inputs import Key
-from stepwell.domain.tiers.model import Tier
+from stepwell.domain.tiers.model import Tier, Writer
 from stepwell.domain.tiers.source_outline import RedactedPlace
 from stepwell.strategies.protocol import ContextRequest
 from stepwell.text import brief_repr, describe, plural, quoted
@@ -55,7 +55,8 @@ class ReceiptEntry(Struct, frozen=True, gc=False):
 
     `digest` is hexadecimal. `tokens` counts the whole body. `near` is the id of the hit beside which a fragment stands
     that no strategy named. `depth` and `shown` are None for a candidate that is not in the text. `redacted` are the
-    places in the fragment at which a secret was redacted when it was ingested.
+    places in the fragment at which a secret was redacted when it was ingested. `writer` has the session that stored the
+    fragment; None if there was none, as in answers about a directory.
     """
 
     project: str
@@ -74,6 +75,7 @@ class ReceiptEntry(Struct, frozen=True, gc=False):
     depth: DepthName | None = None
     shown: ShownPiece | None = None
     redacted: tuple[RedactedPlace, ...] = ()
+    writer: Writer | None = None
 
     __repr__ = brief_repr
 

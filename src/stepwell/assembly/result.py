@@ -177,6 +177,7 @@ def _entry(candidate: Candidate, scores: Scores, outcome: _Outcome) -> ReceiptEn
         depth=outcome.depth,
         shown=outcome.shown,
         redacted=redacted_of(row.metadata),
+        writer=row.writer,
     )
 
 

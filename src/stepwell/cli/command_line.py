@@ -37,6 +37,8 @@ app: Final = group_app(
         "ask": "Ask strategies which fragments answer a question",
         "action": "Create and list the actions that plans are made of",
         "plan": "Create, record, inspect, apply and roll back plans",
+        "log": "Append to logs, read and follow them",
+        "pool": "Create and list pools of tokens that agents share",
         "status": "Show the state of a running manager",
         "doctor": "Check a data directory without changing it",
         "backup": "Make a consistent copy of a data directory, also while its manager runs",

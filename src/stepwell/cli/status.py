@@ -26,6 +26,7 @@ from stepwell.cli.common.apps import ShellCommand, command_app
 from stepwell.cli.common.console import result_console
 from stepwell.cli.common.output import print_struct
 from stepwell.cli.common.parameters import JsonFlag
+from stepwell.cli.common.tables.pools import all_pools, pool_table
 from stepwell.client.client import connect
 from stepwell.domain.replies import StrategiesFound, TierUsage
 from stepwell.protocol.messages import Status
@@ -48,14 +49,17 @@ def run(*, address: Address = None, json: JsonFlag = False) -> int:
     """Exit code 1 means that no manager answers at the address; a script can use that as a health check."""
     address = resolve_address(address)
     with connect(address) as client:
-        # Two requests: the numbers of the manager and of the pool can be a moment apart.
-        status, pool = client.status(), client.strategies.list()
+        # Three requests: the numbers of the manager, of the workers and of the pools can be a moment apart.
+        status, pool, token_pools = client.status(), client.strategies.list(), all_pools(client)
     if json:
-        print_struct(_manager_object(address, status) | _pool_object(pool))
+        pools = {"pools": [msgspec.structs.asdict(each) for each in token_pools]}
+        print_struct(_manager_object(address, status) | _pool_object(pool) | pools)
         return 0
     console = result_console()
     console.print(_manager(address, status, pool))
     console.print(_tiers(status))
+    if token_pools:
+        console.print(pool_table(token_pools))
     console.print(_memory(status))
     return 0
 
@@ -94,9 +98,9 @@ def _pool_object(pool: StrategiesFound) -> dict[str, object]:
 
 
 def _by_name(status: Status) -> list[tuple[str, TierUsage]]:
-    """Return the use of each tier, hot first."""
+    """Return the use of each tier, hot first, and of the fragments with `keep`, which are in none."""
     metrics = status.metrics
-    return [("hot", metrics.hot), ("warm", metrics.warm), ("cold", metrics.cold)]
+    return [("hot", metrics.hot), ("warm", metrics.warm), ("cold", metrics.cold), ("kept", metrics.kept)]
 
 
 def _manager(address: str, status: Status, pool: StrategiesFound) -> Table:
@@ -110,7 +114,7 @@ def _manager(address: str, status: Status, pool: StrategiesFound) -> Table:
     table.add_row("revision", f"{status.revision:,}")
     table.add_row("writes survive", _SURVIVED.get(status.durability, status.durability))
     if status.database is not None:
-        table.add_row("kept in", Text(status.database))
+        table.add_row("stored in", Text(status.database))
     table.add_row("up for", str(timedelta(seconds=round(status.uptime_s))))
     table.add_row("requests", f"{status.requests:,}")
     table.add_row("peers", f"{status.peers:,} (sessions: {status.sessions:,}, evicted so far: {status.evicted:,})")
@@ -128,6 +132,7 @@ def _tiers(status: Status) -> Table:
         "hot": plural(budget.hot_tokens, "token"),
         "warm": plural(budget.warm_entries, "entry", "entries"),
         "cold": plural(budget.cold_entries, "entry", "entries"),
+        "kept": plural(budget.kept_entries, "entry", "entries"),
     }
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("tier", style="bold")

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from stepwell.assembly.answer import Answer
 from stepwell.assembly.receipt import Receipt
 from stepwell.client.api.batch import Batch, Transaction
+from stepwell.client.api.logs import Log, LogService
+from stepwell.client.api.pools import TokenPoolService
 from stepwell.client.api.receipts import ReceiptService
 from stepwell.client.api.strategies import StrategyService
 from stepwell.client.api.tiers import ContextTierService
@@ -21,6 +25,7 @@ from stepwell.client.api.watch import Watch, Watches, project_names
 from stepwell.client.execution import PlanExecutionContext
 from stepwell.client.plan_lifecycle import PlanLifecycleService
 from stepwell.client.session.channel import Channel
+from stepwell.client.session.current_work import working_on
 from stepwell.client.session.environment import SYSTEM, Environment
 from stepwell.client.session.session import Session
 from stepwell.client.session.task_futures import OnProgress
@@ -39,7 +44,8 @@ from stepwell.transport.address import default_address
 class Client:
     """One session with a manager. Make it with `stepwell.connect` or `Runtime.client`, and close it, or use `with`.
 
-    Services: `tiers` (fragments), `plans`, `receipts` and `strategies`. `execution` makes a context for one plan.
+    Services: `tiers` (fragments), `plans`, `pools` (of tokens), `logs`, `receipts` and `strategies`. `execution` makes
+    a context for one plan, `log` a log of a project.
 
     Threads and processes: any number of threads may use one client at the same time; each request in progress has a
     connection of its own. A forked child may use it, too, and begins a session of its own. Pickled to another process,
@@ -52,14 +58,20 @@ class Client:
     """
 
     def __init__(
-        self, address: str, projects: tuple[str, ...] | None = None, environment: Environment = SYSTEM
+        self,
+        address: str,
+        projects: tuple[str, ...] | None = None,
+        environment: Environment = SYSTEM,
+        label: str = "",
     ) -> None:
         self.runtime: object = None  # the Runtime that started the manager, if this program did
-        self._channel = Channel(address, projects, environment)
+        self._channel = Channel(address, projects, environment, label)
         self._session = Session(self._channel)
         self.tiers = ContextTierService(self._session)
         self.plans = PlanLifecycleService(self._session)
         self.receipts = ReceiptService(self._session)
+        self.pools = TokenPoolService(self._session)
+        self.logs = LogService(self._session)
         self._views = Views(self._session, self.tiers)
         self.strategies = StrategyService(self._session, self._views)
         self._ingest = ProjectIngest(self._session, self._views, self.tiers, self.strategies)
@@ -75,6 +87,11 @@ class Client:
     def projects(self) -> tuple[str, ...] | None:
         """The projects that this session may see and change; None means all."""
         return self._channel.projects
+
+    @property
+    def label(self) -> str:
+        """The client's own name for itself, which is in everything that it stores; empty if it has none."""
+        return self._channel.rules.label
 
     @property
     def epoch(self) -> str:
@@ -102,6 +119,20 @@ class Client:
         Give `lease`, the token, if another client started the execution; otherwise this session's own is used.
         """
         return PlanExecutionContext(self._session, plan_id, lease)
+
+    def working_on(self, plan_id: str, changeset_id: str | None = None) -> AbstractContextManager[None]:
+        """Have the fragments that this thread or task stores in a `with` block name a plan, and perhaps a changeset.
+
+        `plans.work_on` does that for the plan that it runs. The manager does not check whether the plan exists.
+        """
+        return working_on(self.address, plan_id, changeset_id)
+
+    def log(self, name: str, *, project: str | None = None) -> Log:
+        """Return a log of a project: a list of entries to which any number of processes append.
+
+        No request is made. A log exists from its first append, or from `Log.retain`.
+        """
+        return Log(self._session, self._watches, self._session.project_or_default(project), name)
 
     def batch(self) -> Batch:
         """Return a batch: calls in its block are sent in one frame, and each has an outcome of its own."""
@@ -234,7 +265,8 @@ class Client:
         """End the session: release its leases, close connections and watches, and fail futures that still wait."""
         self._watches.close()
         self.strategies.close()
-        self._channel.close(holds_leases=bool(self._session.leases))
+        rules = self._channel.rules
+        self._channel.close(holds_leases=bool(rules.leases or rules.token_leases))
         self._session.bodies.close()
 
     def __enter__(self) -> Self:
@@ -246,27 +278,34 @@ class Client:
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return connect, (self.address, self.projects)
+        return partial(connect, label=self.label), (self.address, self.projects)
 
     def __repr__(self) -> str:
         return f"<stepwell.Client of {self.address!r}>"
 
 
-def connect(address: str | os.PathLike[str] | None = None, projects: Iterable[str] | None = None) -> Client:
+def connect(
+    address: str | os.PathLike[str] | None = None, projects: Iterable[str] | None = None, *, label: str = ""
+) -> Client:
     """Return a connected client of the manager at an address (the path of its socket), for a process of the same user.
 
     Without an address it is the one in the environment variable `STEPWELL_ADDRESS` or, if that is not set, the one at
     which `stepwell serve` listens by default. `RuntimeLost` says that no manager is there, and how to start one.
 
-    `projects` limits the session to these; None means no limit, and an empty list is an `InvalidArgument`.
+    `projects` limits the session to these; None means no limit, and an empty list is an `InvalidArgument`. `label` is
+    the client's own name for itself, such as "planner": fragments that it stores, and their events, say so.
     """
-    client = unconnected(address, projects)
+    client = unconnected(address, projects, label=label)
     client.open()
     return client
 
 
 def unconnected(
-    address: str | os.PathLike[str] | None, projects: Iterable[str] | None, environment: Environment = SYSTEM
+    address: str | os.PathLike[str] | None,
+    projects: Iterable[str] | None,
+    environment: Environment = SYSTEM,
+    *,
+    label: str = "",
 ) -> Client:
     """Return a client that connects at its first call; so a wrong address is raised there.
 
@@ -276,4 +315,4 @@ def unconnected(
     scope = project_names(projects)
     if scope is not None and not scope:
         raise InvalidArgument("projects is empty: name at least one, or leave it out for an unrestricted session")
-    return Client(default_address() if address is None else os.fspath(address), scope, environment)
+    return Client(default_address() if address is None else os.fspath(address), scope, environment, label)

@@ -18,10 +18,13 @@ from stepwell.client.workflows import apply, capture, conflicts, merge, plan_dif
 from stepwell.client.workflows.capture import Captured
 from stepwell.client.workflows.conflicts import ConflictSides
 from stepwell.client.workflows.heartbeat import Heartbeat
-from stepwell.client.workflows.plan_delta import real_root
+from stepwell.client.workflows.plan_delta import real_root, root_text
 from stepwell.client.workflows.plan_diff import PlanChanges
+from stepwell.client.workflows.wait import ApplyTurn
 from stepwell.domain.plans.conflicts import MergeConflict, Side
 from stepwell.domain.plans.model import Plan
+from stepwell.domain.replies import ApplyQueued
+from stepwell.errors import InvalidArgument
 
 
 class PlanExecutionContext(ChangesetApi):
@@ -140,6 +143,10 @@ class PlanExecutionContext(ChangesetApi):
         self,
         root: str | os.PathLike[str],
         *,
+        wait: bool = False,
+        priority: int = 0,
+        timeout_s: float | None = None,
+        on_place: Callable[[ApplyQueued], None] | None = None,
         wait_s: float = limits.APPLY_WAIT_SECONDS,
         lease_ms: int = limits.LEASE_MS,
         on_warning: Callable[[str], None] | None = None,
@@ -160,12 +167,34 @@ class PlanExecutionContext(ChangesetApi):
         process is killed at any moment, the next call at that root, also for another plan, recovers: the tree is then
         entirely before or entirely after, in agreement with the plan.
 
+        With `wait`, the plan takes its turn at the tree: plans that are ready to be applied there, by clients of this
+        manager, wait in a queue. The highest `priority` (-100 to 100) comes first, and of equal ones the plan that has
+        waited longest; an apply that has begun is not interrupted. `on_place` is called in this thread with each change
+        of the place: `found.place` of `found.plans`, and `found.applying` is the plan that is being applied.
+        `timeout_s` bounds the waiting for the turn; past it, this raises `Busy` and leaves the queue. A caller that is
+        stopped holds up the others for half a minute at most (`limits.APPLY_TURN_MS`), and one whose process has died
+        not at all. A tree is its root's real path. Without `wait`, this raises `TreeQueued` while other plans wait,
+        with the place that the plan would have.
+
         `wait_s` bounds the waiting for other processes at the same plan or tree; past it, this raises `Busy`. The lease
         of `lease_ms` is renewed while the work goes on. Directories in `.stepwell` that processes of this user did not
         make, because they came with the tree, are left alone: `on_warning` gets a sentence about each, and without it a
         warning is logged.
         """
-        return apply.PlanApply(self, real_root(root), wait_s, lease_ms, on_warning).run()
+        if not wait and (priority or timeout_s is not None or on_place is not None):
+            raise InvalidArgument("priority, timeout_s and on_place are for callers that wait: give wait=True")
+        path = real_root(root)
+        turn = None
+        if wait:
+            turn = ApplyTurn(
+                self.session,
+                self.plan_id,
+                root_text(path),
+                priority=priority,
+                timeout_s=timeout_s,
+                on_place=on_place,
+            )
+        return apply.PlanApply(self, path, wait_s, lease_ms, on_warning, turn=turn).run()
 
     def rollback(
         self,

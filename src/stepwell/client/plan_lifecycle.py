@@ -5,12 +5,14 @@ Every call on plans is inherited from `PlanApi`; this facade adds the one workfl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from stepwell import limits
+from stepwell.client.api.plan_leases import name_tuple
 from stepwell.client.api.plans import PlanApi
 from stepwell.client.execution import WorkContext
 from stepwell.client.workflows.agent import OnError, SubplanAgent, WorkDone
+from stepwell.domain.plans.abilities import canonical_abilities
 from stepwell.domain.plans.model import Plan
 
 Run = Callable[[Plan, WorkContext], object]
@@ -39,8 +41,17 @@ class PlanLifecycleService(PlanApi):
         lease_ms: int = limits.LEASE_MS,
         wait_s: float | None = None,
         on_error: OnError = "continue",
+        actors: Sequence[str] | None = None,
+        labels: Sequence[str] | None = None,
+        read_only: bool | None = None,
     ) -> WorkDone:
         """Work on the children of a plan in this thread, as one of any number of agents, until all are over.
+
+        `actors`, `labels` and `read_only` say what this agent can do, as in `start_ready`: it is not offered what it
+        cannot do. With `actors` and without `straight`, it does only the phases whose actor it is; a strategy for
+        another actor is left to agents that work as this one. The agent ends when it can do nothing of what is left, by
+        its abilities or by the scope of its session; the result's `is_for_others` says so. A child that no agent can
+        do stays queued, and so do children that come after it, for which agents then wait: `wait_s` bounds that.
 
         `run(plan, context)` is called for each child that the manager gives to this agent, under the child's lease,
         which is renewed meanwhile. When `run` returns, the child is complete; when it raises, the child has failed,
@@ -54,13 +65,20 @@ class PlanLifecycleService(PlanApi):
         failed; the children that are left are for other agents, or for another call.
 
         A child with retries left is queued again. It is for another agent first: the session that failed it gets it
-        again only if no other session has asked for children of this plan, or if none took it within some seconds
-        (`limits.RETRY_HEAD_START_MS`).
+        again only if no other session that can do it has asked for children of this plan, or if none took it within
+        some seconds (`limits.RETRY_HEAD_START_MS`).
 
         While no child is ready, it waits for the other agents, at most for `wait_s` at a time. Returns what this agent
         has completed, failed and lost.
         """
         agent = SubplanAgent(
-            self, parent_plan_id, run, lease_ms, straight=straight, on_error=on_error, make_context=WorkContext
+            self,
+            parent_plan_id,
+            run,
+            lease_ms,
+            straight=straight,
+            abilities=canonical_abilities(name_tuple(actors), name_tuple(labels), read_only=read_only),
+            on_error=on_error,
+            make_context=WorkContext,
         )
         return agent.work(wait_s)

@@ -1,4 +1,4 @@
-"""The domain: the rules of tiers, plans, changesets, tasks and receipts, as a pure state machine.
+"""The domain: the rules of tiers, plans, changesets, applies, tasks, receipts, logs and pools, as a pure state machine.
 
 It does no I/O and has no clock, no randomness and no thread. Time, ids and bytes arrive inside commands, so that the
 same commands always give the same state. The manager owns the only `State` and applies one command at a time.
@@ -7,15 +7,16 @@ Entry points: `machine.apply`, `apply_all`, `apply_get_run`, `apply_store_run`, 
 `drain_reads` are the only ways to change a state. `commands` and `replies` are its inputs and outputs,
 `event_builder.events_of` derives events, and `invariants.check` returns the defects of a state.
 
-Reading order: `command_roots`, `tiers.model`, `tiers.commands`, `verdict`, `tiers.rules`, `state`, `machine`; then
-`plans.lifecycle` and the other subjects. In each subject's folder `model` has the values, `commands` the commands,
-`rules` the deciders, `table` or `queue` the mutable index, and further modules one algorithm each.
+Reading order: `command_roots`, `reply_roots`, `tiers.model`, `tiers.commands`, `verdict`, `tiers.rules`, `state`,
+`machine`; then `plans.lifecycle` and the other subjects. In each subject's folder `model` has the values, `commands`
+the commands, `rules` the deciders, `table` or `queue` the mutable index, and further modules one algorithm each.
 
 Imports: nothing of stepwell but `errors` and `limits`. Import contracts in pyproject.toml order the inside:
 
     machine, invariants, event_builder      on top; no rule imports them
-    rules of the subjects                   plans import changesets, and these import tiers; tasks and receipts import
-                                            tiers only, for `Tier` and `BodyRef`
+    rules of the subjects                   plans import changesets, and the turns of applies; changesets import tiers;
+                                            tasks, receipts and logs import tiers only, for `Tier` and `BodyRef`;
+                                            pools import none
     state, verdict, leases                  the core that all rules share
     commands, replies, events, tables       values and tables; they know nothing of the state
 

@@ -33,6 +33,11 @@ FragmentId = Annotated[
 ]
 Label = Annotated[str, Meta(max_length=limits.LABEL_CHARS_MAX, pattern=_LABEL.pattern, description=_LABEL_ADVICE)]
 
+OptionalLabel = Annotated[
+    str,
+    Meta(max_length=limits.LABEL_CHARS_MAX, pattern=rf"^(?:{_LABEL.pattern[1:-2]})?\Z", description=_LABEL_ADVICE),
+]
+
 # The same without the patterns, for the commands that are sent most often: matching takes longer than the rest of their
 # decoding. Their deciders match the patterns of names that are not known already.
 UncheckedProject = Annotated[str, Meta(max_length=limits.PROJECT_CHARS_MAX, description=_PROJECT_ADVICE)]
@@ -80,6 +85,22 @@ Metadata = Annotated[
 Tokens = Annotated[int, Meta(ge=1, le=2**53, description="tokens are a whole number, at least 1")]
 Revision = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a revision is a whole number, 0 for 'absent'")]
 Positive = Annotated[int, Meta(ge=1, le=2**53, description="give a whole number, at least 1")]
+ExpiryTime = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=limits.EXPIRES_AT_MS_MAX,
+        description="give the time of expiry in milliseconds since 1970, up to the year 9999",
+    ),
+]
+ExpirySpan = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=limits.EXPIRES_AFTER_MS_MAX,
+        description="give the milliseconds until expiry, from 1 up to 100 years; leave it out for never",
+    ),
+]
 # A command carries a body inside it, or the number under which the body was uploaded on the same connection before.
 Body = Annotated[
     bytes,

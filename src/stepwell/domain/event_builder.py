@@ -13,12 +13,14 @@ from typing import Final, TypeVar, cast
 
 from msgspec import Struct
 
+from stepwell.domain.applies.model import ApplyTicket
 from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.events import (
     ActionArchived,
     ActionCreated,
     ActionUsed,
     AnyEvent,
+    ApplyPlaceChanged,
     BudgetChanged,
     ChangeRecorded,
     ChangesetEnded,
@@ -31,14 +33,24 @@ from stepwell.domain.events import (
     FragmentPromoted,
     FragmentStored,
     LeaseRenewed,
+    LogAppended,
+    LogCleared,
+    LogDeleted,
+    LogPopped,
+    LogRetentionChanged,
+    LogTrimmed,
     PlanCreated,
     PlanForgotten,
     PlanMoved,
     PlanRolledBack,
+    PoolChanged,
+    PoolDeleted,
     SubplansDeclared,
     SubplansMerged,
 )
+from stepwell.domain.logs.model import LogEntryRow, LogRow
 from stepwell.domain.plans.model import Action, ActionState, Decision, Plan
+from stepwell.domain.pools.model import TokenPool
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.replies import Row
 from stepwell.domain.tiers.model import FragmentRow, Tier, TierBudget
@@ -98,6 +110,7 @@ def _fragment(change: RowChanged[FragmentRow], occasion: _Occasion) -> AnyEvent 
         after.size,
         after.digest,
         after.kind,
+        after.writer,
     )
 
 
@@ -115,6 +128,7 @@ def _is_moved(before: FragmentRow, after: FragmentRow) -> bool:
         and before.revision == after.revision
         and (before.digest, before.tokens, before.source, before.kind, before.detail_depth, before.metadata)
         == (after.digest, after.tokens, after.source, after.kind, after.detail_depth, after.metadata)
+        and (before.keep, before.expires_at_ms) == (after.keep, after.expires_at_ms)
     )
 
 
@@ -157,6 +171,7 @@ def _plan(change: RowChanged[Plan], occasion: _Occasion) -> AnyEvent | None:
             after.root_plan_id,
             after.phase,
             after.state,
+            after.labels,
         )
     if after.rolled_back is not None and before.rolled_back is None:
         paths = after.rolled_back.paths
@@ -276,6 +291,60 @@ def _receipt(_change: RowChanged[ReceiptRow], _moment: _Occasion) -> AnyEvent | 
     return None
 
 
+def _pool(change: RowChanged[TokenPool], occasion: _Occasion) -> AnyEvent | None:
+    """Return the event of a token pool: deleted or changed."""
+    before, after = change.before, change.after
+    if after is None:
+        assert before is not None
+        return PoolDeleted(occasion.revision, occasion.at_ms, before.name)
+    counts = (after.tokens, after.spent, after.leased, len(after.leases))
+    return PoolChanged(occasion.revision, occasion.at_ms, after.name, *counts, after.is_low)
+
+
+def _log(change: RowChanged[LogRow], occasion: _Occasion) -> AnyEvent | None:
+    """Return the event of a log. The cases exclude each other, because a command does one of them to a log."""
+    before, after = change.before, change.after
+    row = after or before
+    assert row is not None
+    facts = (occasion.revision, occasion.at_ms, row.project, row.name)
+    if after is None:
+        return LogDeleted(*facts)
+    next_position = 1 if before is None else before.next_position
+    if after.next_position > next_position:
+        return LogAppended(*facts, next_position, after.next_position - 1, after.first_position)
+    if before is None or (before.keep_entries, before.keep_ms) != (after.keep_entries, after.keep_ms):
+        return LogRetentionChanged(*facts, after.keep_entries, after.keep_ms, after.first_position)
+    if after.head == before.head:
+        return LogTrimmed(*facts, after.first_position)
+    if after.first_position == after.next_position and after.last_position == after.next_position - 1:
+        return LogCleared(*facts, after.first_position)
+    return LogPopped(*facts, before.last_position)
+
+
+def _log_entry(_change: RowChanged[LogEntryRow], _moment: _Occasion) -> AnyEvent | None:
+    """Return None: the event of the log says it. Rows of dead entries are deleted later, which concerns no watcher."""
+    return None
+
+
+def _ticket(change: RowChanged[ApplyTicket], occasion: _Occasion) -> AnyEvent | None:
+    """Return the event of a place: a new one, another one, or the end of the ticket."""
+    before, after = change.before, change.after
+    ticket = after or before
+    assert ticket is not None
+    if before is not None and after is not None and before.place == after.place:
+        return None
+    return ApplyPlaceChanged(
+        occasion.revision,
+        occasion.at_ms,
+        ticket.plan_id,
+        occasion.projects_of(ticket.plan_id),
+        ticket.ticket_id,
+        ticket.tree,
+        ticket.priority,
+        after.place if after else None,
+    )
+
+
 RowT = TypeVar("RowT", bound=Row)
 _Builder = Callable[[RowChanged[Row], _Occasion], AnyEvent | None]
 
@@ -296,4 +365,8 @@ BUILDERS: Final[dict[type, _Builder]] = {
     EntryRow: _builder(_entry),
     ContextRow: _builder(_context),
     ReceiptRow: _builder(_receipt),
+    TokenPool: _builder(_pool),
+    LogRow: _builder(_log),
+    LogEntryRow: _builder(_log_entry),
+    ApplyTicket: _builder(_ticket),
 }

@@ -13,7 +13,7 @@ from msgspec import Struct
 from stepwell.domain.changesets.model import ChangesetState, Operation
 from stepwell.domain.plans.conflicts import Resolution
 from stepwell.domain.plans.model import Phase, PlanState, SubplanMode
-from stepwell.domain.tiers.model import Tier, TierBudget
+from stepwell.domain.tiers.model import Tier, TierBudget, Writer
 
 
 class Event(Struct, frozen=True, array_like=True, gc=False, tag=True):
@@ -45,7 +45,8 @@ class AboutFragment(Event, frozen=True):
 class FragmentStored(AboutFragment, frozen=True):
     """A fragment was created or replaced.
 
-    `replaced` is the tier in which the earlier version was; None for a new one.
+    `replaced` is the tier in which the earlier version was; None for a new one. `writer` has the session that stored
+    it, its process, its label, and the plan for which it did.
     """
 
     tier: Tier
@@ -54,6 +55,7 @@ class FragmentStored(AboutFragment, frozen=True):
     size: int
     digest: bytes
     kind: str
+    writer: Writer | None = None
 
 
 class FragmentPromoted(AboutFragment, frozen=True):
@@ -125,6 +127,7 @@ class PlanCreated(AboutPlan, frozen=True):
     root_plan_id: str
     phase: Phase
     state: PlanState
+    labels: tuple[str, ...] = ()
 
 
 class PlanMoved(AboutPlan, frozen=True):
@@ -187,6 +190,18 @@ class PlanForgotten(AboutPlan, frozen=True):
     """A plan that had ended was deleted by retention, with its decisions and changesets."""
 
 
+class ApplyPlaceChanged(AboutPlan, frozen=True):
+    """A caller that waits to apply a plan has another place in the queue of the tree.
+
+    At `place` 1 it is the plan's turn, or the plan is being applied; None: the ticket has ended.
+    """
+
+    ticket_id: str
+    tree: str
+    priority: int
+    place: int | None
+
+
 class DecisionRecorded(AboutPlan, frozen=True):
     """A decision was recorded for a plan; a checkpoint is one that the plan can be reverted to."""
 
@@ -233,6 +248,77 @@ class ChangeRecorded(AboutPlan, frozen=True):
     after_mode: int | None = None
 
 
+class PoolChanged(Event, frozen=True):
+    """A token pool was created or resized, or tokens of it were leased, used or returned."""
+
+    name: str
+    tokens: int
+    spent: int
+    leased: int
+    leases: int
+    is_low: bool
+
+
+class PoolDeleted(Event, frozen=True):
+    """A token pool was deleted."""
+
+    name: str
+
+
+class AboutLog(Event, frozen=True):
+    """The root of the events that are about one log of a project. The head of the log is told by `revision`."""
+
+    project: str
+    name: str
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        return (self.project,)
+
+
+class LogAppended(AboutLog, frozen=True):
+    """Entries were appended to a log, with all positions from the first to the last.
+
+    No entry below `first_live` is there any more: the log retains a number of entries, or some have expired.
+    """
+
+    first_position: int
+    last_position: int
+    first_live: int
+
+
+class LogPopped(AboutLog, frozen=True):
+    """The last entry of a log was removed, by a caller that got it."""
+
+    position: int
+
+
+class LogCleared(AboutLog, frozen=True):
+    """All entries of a log were removed: no entry below `first_live` is there any more."""
+
+    first_live: int
+
+
+class LogRetentionChanged(AboutLog, frozen=True):
+    """The retention of a log was set, which also creates a log. It applies at once: entries below `first_live` are
+    gone.
+    """
+
+    keep_entries: int | None
+    keep_ms: int | None
+    first_live: int
+
+
+class LogTrimmed(AboutLog, frozen=True):
+    """Entries of a log have expired: no entry below `first_live` is there any more. The head is as before."""
+
+    first_live: int
+
+
+class LogDeleted(AboutLog, frozen=True):
+    """A log was deleted with its entries. A later log of that name begins at position 1."""
+
+
 AnyEvent = (
     FragmentStored
     | FragmentPromoted
@@ -250,10 +336,19 @@ AnyEvent = (
     | ConflictResolved
     | PlanRolledBack
     | PlanForgotten
+    | ApplyPlaceChanged
     | DecisionRecorded
     | DecisionSuperseded
     | ChangesetStarted
     | ChangesetEnded
     | ChangeRecorded
+    | PoolChanged
+    | PoolDeleted
+    | LogAppended
+    | LogPopped
+    | LogCleared
+    | LogRetentionChanged
+    | LogTrimmed
+    | LogDeleted
 )
 """The closed union of events. The codec, the store and the public API use it."""

@@ -4,13 +4,14 @@ An invariant recomputes from the rows whatever the tables derive from them: inde
 That costs a scan of the state. The tests check all invariants after every command, `stepwell doctor` checks a data
 directory, and a manager checks all of them when it starts from a store. Nothing on the path of a request does.
 
-To add one, write a generator that yields the place of each violation, and decorate it with `@invariant`.
+To add one, write a generator that yields the place of each violation, and decorate it with `@invariant`. The invariants
+of logs and of token pools are in the modules of these subjects.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
@@ -18,60 +19,45 @@ from stepwell import limits
 from stepwell.domain.bounded_types import canonical
 from stepwell.domain.changesets.model import ChangesetState, derive_operation
 from stepwell.domain.changesets.paths import check_mode
+from stepwell.domain.invariant_registry import INVARIANTS as INVARIANTS  # noqa: PLC0414 - for all who check
+from stepwell.domain.invariant_registry import check as check  # noqa: PLC0414
+from stepwell.domain.invariant_registry import invariant
+from stepwell.domain.logs import invariants as log_invariants
 from stepwell.domain.plans.lifecycle import POSITIONS, TERMINAL
 from stepwell.domain.plans.model import Phase, PlanState, Position
 from stepwell.domain.plans.validations import not_passed
+from stepwell.domain.pools import invariants as pool_invariants
 from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import BodyTable
 from stepwell.domain.tiers.model import Tier
 from stepwell.domain.tiers.source_outline import stands_for_file
-from stepwell.domain.tiers.table import Usage
+from stepwell.domain.tiers.tier_index import KEPT_TIERS, FragmentEntry, Usage
 from stepwell.text import plural
 
-Invariant = Callable[[State], Iterator[str]]
-"""A claim about a state. It yields a text for each place where the claim does not hold."""
-
-INVARIANTS: dict[str, Invariant] = {}
-"""All invariants by name."""
+SUBJECTS: Final = (log_invariants, pool_invariants)
+"""The modules with the invariants of one subject. Importing a module enters them into `INVARIANTS`."""
 
 
-def invariant(claim: Invariant) -> Invariant:
-    """Register a claim under its function's name."""
-    INVARIANTS[claim.__name__] = claim
-    return claim
-
-
-BUDGET: Final = "every_tier_is_within_its_budget"
-"""The only invariant that a manager can repair: it demotes fragments and deletes old receipts until it holds."""
-
-
-def check(state: State, *, only: Container[str] | None = None, but: Container[str] = ()) -> list[str]:
-    """Return every violation as `name: where`. `only` selects invariants by name, `but` leaves some out."""
-    claims = {name: claim for name, claim in INVARIANTS.items() if (only is None or name in only) and name not in but}
-    return [f"{name}: {where}" for name, claim in claims.items() for where in _violations(claim, state)]
-
-
-def _violations(claim: Invariant, state: State) -> Iterator[str]:
-    """Yield the violations of one claim. A claim that raises is a violation: a state can be too broken to check."""
-    try:
-        yield from claim(state)
-    except Exception as error:  # noqa: BLE001 - an error of any kind means that the claim was not shown to hold
-        yield f"it could not be checked: {error!r}"
+def _lists(state: State) -> Iterator[tuple[bool, Tier, Iterator[FragmentEntry]]]:
+    """Yield the lists of all projects, each with its tier, and whether it is one of fragments with `keep`."""
+    yield from ((False, tier, state.fragments.oldest(tier)) for tier in Tier)
+    yield from ((True, tier, state.fragments.oldest_kept(tier)) for tier in KEPT_TIERS)
 
 
 @invariant
 def each_fragment_is_in_exactly_one_tier(state: State) -> Iterator[str]:
     """The LRU lists of all tiers together have every fragment once, in the list of the tier that its row names.
 
-    A fragment in two lists would be demoted twice. A fragment in none could never be evicted.
+    A fragment in two lists would be demoted twice. A fragment in none could never be evicted. Fragments with `keep`
+    have lists of their own, which no eviction and no retention reads.
     """
     placed: set[tuple[str, str]] = set()
-    for tier in Tier:
-        for entry in state.fragments.oldest(tier):
+    for keep, tier, entries in _lists(state):
+        for entry in entries:
             row = entry.row
             key = row.key
-            if row.tier is not tier:
-                yield f"{key} has {row.tier} in its row and is in {tier}"
+            if (row.keep, row.tier) != (keep, tier):
+                yield f"{key} has {row.tier} in its row and is in {'the kept ones of ' if keep else ''}{tier}"
             if key in placed:
                 yield f"{key} is in 2 tiers"
             placed.add(key)
@@ -87,6 +73,7 @@ def every_tier_is_within_its_budget(state: State) -> Iterator[str]:
         ("hot tokens", usage(Tier.HOT).tokens, budget.hot_tokens),
         ("warm entries", usage(Tier.WARM).entries, budget.warm_entries),
         ("cold entries", usage(Tier.COLD).entries, budget.cold_entries),
+        ("kept entries", state.fragments.kept_entries, budget.kept_entries),
         ("body bytes", state.bodies.bytes, budget.bodies_bytes),
         ("arena bytes", state.bodies.arena_bytes, budget.live_bytes),
         ("receipts", len(state.receipts), limits.RECEIPTS_MAX),
@@ -96,6 +83,10 @@ def every_tier_is_within_its_budget(state: State) -> Iterator[str]:
             yield f"{name}: {used} of {bound}"
 
 
+BUDGET: Final = every_tier_is_within_its_budget.__name__
+"""The only invariant that a manager can repair: it demotes fragments and deletes old receipts until it holds."""
+
+
 @invariant
 def sums_equal_what_they_sum(state: State) -> Iterator[str]:
     """The usage of each tier, of all projects and of each one, is the sum over its fragments.
@@ -103,9 +94,14 @@ def sums_equal_what_they_sum(state: State) -> Iterator[str]:
     Budgets are enforced by these sums: one that drifts away would let a tier grow, or refuse stores for no reason.
     """
     actual: defaultdict[tuple[str | None, Tier], Usage] = defaultdict(Usage)
+    kept: defaultdict[tuple[str | None, Tier], Usage] = defaultdict(Usage)
     files: Counter[tuple[str | None, Tier]] = Counter()
     for entry in state.fragments:
         row = entry.row
+        if row.keep:
+            for scope in (None, row.project):
+                kept[scope, row.tier].add(row)
+            continue
         actual[row.project, row.tier].add(row)
         files.update({(scope, row.tier): int(stands_for_file(row)) for scope in (None, row.project)})
     for (_, tier), part in list(actual.items()):
@@ -117,6 +113,37 @@ def sums_equal_what_they_sum(state: State) -> Iterator[str]:
                 yield f"{scope or 'all'}/{tier}: {usage}"
             if state.fragments.files(tier, None if scope is None else (scope,)) != files[scope, tier]:
                 yield f"{scope or 'all'}/{tier}: not {files[scope, tier]} rows that stand for files"
+        for tier, usage in state.fragments.kept_usage(None if scope is None else (scope,)).items():
+            if usage != kept[scope, tier]:
+                yield f"{scope or 'all'}/kept {tier}: {usage}"
+
+
+@invariant
+def what_expires_is_filed_by_its_time(state: State) -> Iterator[str]:
+    """The order of expiry has each fragment that expires once, at its time, and no other one.
+
+    A fragment that is missing there would never be deleted.
+    """
+    actual = {each.row.key: at_ms for each in state.fragments if (at_ms := each.expires_at_ms) is not None}
+    if actual != state.fragments.expiry.times():
+        yield "fragments by expiry differ"
+
+
+@invariant
+def equal_bodies_are_found(state: State) -> Iterator[str]:
+    """The index of bodies of a project, if it has one that is complete, has each of its fragments under its body.
+
+    A store with `unique` relies on it: a fragment that is missing there would be stored twice.
+    """
+    for project in state.fragments.projects_after(""):
+        index = state.fragments.equal_bodies(project)
+        if index is None or not index.is_complete:
+            continue
+        actual = defaultdict[bytes, set[str]](set)
+        for fragment_id, entry in state.fragments.by_id(project).items():
+            actual[entry.row.digest].add(fragment_id)
+        if actual != index.ids():
+            yield f"the index of bodies of {project} differs"
 
 
 @invariant
@@ -125,12 +152,13 @@ def orders_of_use_are_orders_of_time(state: State) -> Iterator[str]:
 
     A sweep stops at the first fragment that is not idle, and a scoped eviction merges the lists by tick.
     """
-    for scope in (None, *state.fragments.projects_after("")):
-        for tier in Tier:
-            entries = list(state.fragments.oldest(tier, None if scope is None else (scope,)))
-            for older, newer in pairwise(entries):
-                if older.tick >= newer.tick or older.touched_at_ms > newer.touched_at_ms:
-                    yield f"{scope or 'all'}/{tier}: {older.row.key} before {newer.row.key}"
+    lists = [("all", "kept" if keep else tier, [*entries]) for keep, tier, entries in _lists(state)]
+    for scope in state.fragments.projects_after(""):
+        lists += [(scope, tier, [*state.fragments.oldest(tier, (scope,))]) for tier in Tier]
+    for scope, tier, entries in lists:
+        for older, newer in pairwise(entries):
+            if older.tick >= newer.tick or older.touched_at_ms > newer.touched_at_ms:
+                yield f"{scope}/{tier}: {older.row.key} before {newer.row.key}"
 
 
 @invariant
@@ -171,6 +199,9 @@ def bodies_are_counted_exactly(state: State) -> Iterator[str]:
     for row in (*state.receipts, *state.tasks):
         for body in row.held:
             actual.retain(body, row.tier)
+    for run in state.logs.entries.by_log.values():
+        for appended in run:
+            actual.retain((appended.digest, appended.size), appended.tier)
     for digest, count in state.bodies.counts.items():
         if count.is_tried:  # the only part of a count that no row determines
             actual.note_packed(digest, count.packed)
@@ -201,10 +232,12 @@ def actions_are_filed_under_their_names(state: State) -> Iterator[str]:
 
 @invariant
 def plans_are_where_plans_can_be(state: State) -> Iterator[str]:
-    """Every plan is in a phase and state that the lifecycle has, with counters within their bounds."""
+    """Every plan is in a phase and state that the lifecycle has. Counters are within bounds, labels in order."""
     for plan in state.plans:
         if plan.position not in POSITIONS:
             yield f"{plan.plan_id} is {plan.position}"
+        if list(plan.labels) != sorted({*plan.labels}) or len(plan.labels) > limits.PLAN_LABELS_MAX:
+            yield f"{plan.plan_id} has labels {plan.labels}"
         if plan.version < 1 or plan.attempt < 1 or not 0 <= plan.reversion_count <= limits.REVERSIONS_MAX:
             yield f"{plan.plan_id} has impossible counters"
 
@@ -225,6 +258,33 @@ def processing_means_leased(state: State) -> Iterator[str]:
         yield "leases by expiry differ"
     if by_session != {(key, each) for key, ids in state.plans.by_session.items() for each in ids}:
         yield "leases by session differ"
+
+
+@invariant
+def tickets_are_in_order(state: State) -> Iterator[str]:
+    """A queue of applies has the places of its order without gaps, and the indexes of tickets agree.
+
+    A ticket belongs to a plan that is queued for apply or being applied. At the first place, a plan that is queued has
+    a turn with an end; otherwise a caller that is gone would hold up all others.
+    """
+    table = state.tickets
+    for tree in {ticket.tree for ticket in table}:
+        queue = [(state.plans.rows[each.plan_id], each) for each in table if each.tree == tree]
+        queue.sort(key=lambda pair: (pair[0].lease is None, -pair[1].priority, pair[1].revision, pair[1].ticket_id))
+        places = {plan_id: place for place, plan_id in enumerate(dict.fromkeys(each.plan_id for _, each in queue), 1)}
+        for plan, ticket in queue:
+            if plan.phase is not Phase.APPLY or plan.state not in {PlanState.QUEUED, PlanState.PROCESSING}:
+                yield f"{ticket.ticket_id} is of {plan.plan_id}, which is {plan.position}"
+            has_turn = ticket.place == 1 and plan.state is PlanState.QUEUED
+            if ticket.place != places[ticket.plan_id] or has_turn != (ticket.turn_until_ms is not None):
+                yield f"{ticket.ticket_id} is at place {ticket.place}, until {ticket.turn_until_ms}"
+    for index, name in ((table.by_tree, "tree"), (table.by_plan, "plan_id"), (table.by_session, "session_id")):
+        if {(key, each) for key, ids in index.items() for each in ids} != {
+            (getattr(ticket, name), ticket.ticket_id) for ticket in table
+        }:
+            yield f"tickets by {name} differ"
+    if [*table.by_turn] != sorted((each.turn_until_ms, each.ticket_id) for each in table if each.turn_until_ms):
+        yield "tickets by turn differ"
 
 
 @invariant

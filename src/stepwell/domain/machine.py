@@ -27,11 +27,15 @@ from itertools import chain
 from msgspec import Struct
 
 from stepwell import limits
+from stepwell.domain.applies import rules as apply_rules
+from stepwell.domain.applies.turns import end_tickets
 from stepwell.domain.changesets import rules as changeset_rules
 from stepwell.domain.commands import Command, Ephemeral, EphemeralInternal, Write
+from stepwell.domain.logs import rules as log_rules
 from stepwell.domain.plans import actions, decisions, merge, retention, subplans
 from stepwell.domain.plans import apply as plan_apply
 from stepwell.domain.plans import rules as plan_rules
+from stepwell.domain.pools import rules as pool_rules
 from stepwell.domain.receipts import rules as receipt_rules
 from stepwell.domain.replies import AnyReply, FragmentFound, Reply
 from stepwell.domain.state import State
@@ -42,17 +46,20 @@ from stepwell.domain.tiers.body_refs import BodyTable
 from stepwell.domain.tiers.commands import GetFragment
 from stepwell.domain.tiers.fast_path import StoreRun
 from stepwell.domain.tiers.model import HOT
-from stepwell.domain.tiers.table import FragmentEntry
+from stepwell.domain.tiers.tier_index import FragmentEntry
 from stepwell.domain.verdict import DECIDERS, AnyChange, Origin, Verdict
 from stepwell.errors import ManagerFault, Refused, ResourceExhausted, StepTooLarge, TransactionAborted
 
 RULES = (
     actions,
+    apply_rules,
     plan_apply,
     changeset_rules,
     decisions,
+    log_rules,
     merge,
     plan_rules,
+    pool_rules,
     receipt_rules,
     retention,
     subplans,
@@ -86,7 +93,8 @@ def decide(state: State, command: Command[Reply], origin: Origin) -> Verdict:
     request only.
     """
     try:
-        return DECIDERS[type(command)](state, command, origin)
+        verdict = DECIDERS[type(command)](state, command, origin)
+        return end_tickets(state, command, verdict, origin) if state.tickets.rows else verdict
     except Refused:
         raise
     except MemoryError as error:
@@ -176,7 +184,12 @@ def apply_get_run(state: State, commands: Sequence[object], origin: Origin) -> l
         if entry is None:
             break
         row = entry.row
-        if row.tier is not HOT or row.metadata or len(row.source) > limits.SIMPLE_SOURCE_CHARS_MAX:
+        if (
+            row.tier is not HOT
+            or row.metadata
+            or row.expires_at_ms is not None
+            or len(row.source) > limits.SIMPLE_SOURCE_CHARS_MAX
+        ):
             break
         touch(entry, now_ms)
         found.append(FragmentFound(row, now_ms, entry.access_count))

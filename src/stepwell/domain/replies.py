@@ -9,50 +9,28 @@ the events in `events`, which tell watchers of the same facts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Generic, TypeVar, cast
-
 from msgspec import Struct
 
+from stepwell.domain.applies.model import ApplyTicket
 from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
+from stepwell.domain.logs.model import LogEntryRow, LogRow
+from stepwell.domain.logs.replies import (
+    EntriesAppended,
+    EntriesFound,
+    EntryPopped,
+    LogFound,
+    LogPage,
+    LogRemoved,
+    LogsTrimmed,
+)
 from stepwell.domain.plans.model import Action, ActionState, Decision, Phase, Plan, PlanState
+from stepwell.domain.pools.model import TokenLease, TokenPool
 from stepwell.domain.receipts.model import ReceiptRow
+from stepwell.domain.reply_roots import Page as Page  # noqa: PLC0414 - the roots are imported from here, too
+from stepwell.domain.reply_roots import Reply as Reply  # noqa: PLC0414
 from stepwell.domain.tasks.model import StrategyOffer, StrategyProblem, Task, TaskState, Worker
 from stepwell.domain.tiers.model import FragmentRow, Tier, TierBudget
-from stepwell.text import PlainEnum, brief_repr, describe, plural, quoted
-
-T = TypeVar("T")
-
-
-class Reply(Struct, frozen=True, array_like=True, gc=False, tag=True):
-    """The root of the replies. A reply is complete: a client never needs a second request to understand it."""
-
-    @property
-    def body_digests(self) -> tuple[bytes, ...]:
-        """The digests of the bodies whose place the manager sends along with the reply."""
-        return ()
-
-
-class Page(Reply, Generic[T], frozen=True):
-    """The root of the pages: rows, which are the first field of each page, and the cursor of the next page.
-
-    Iterating yields the rows of this page, and `len` counts them; neither asks for the next page. So a page without
-    rows is false, and it can still have a `cursor`. A `cursor` of None means that this is the last page.
-    """
-
-    def __iter__(self) -> Iterator[T]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __repr__(self) -> str:
-        cursor = getattr(self, "cursor", None)
-        return describe(self, plural(len(self), "row"), f"cursor {quoted(cursor)}" if cursor else "the last page")
-
-    @property
-    def _rows(self) -> tuple[T, ...]:
-        return cast("tuple[T, ...]", getattr(self, self.__struct_fields__[0]))
+from stepwell.text import PlainEnum, brief_repr, describe, quoted
 
 
 class Note(PlainEnum):
@@ -62,6 +40,7 @@ class Note(PlainEnum):
     ALREADY_THERE = "already_there"
     LARGER_THAN_HOT = "larger_than_hot"  # it would have emptied hot and still not fit
     LARGER_THAN_ARENA = "larger_than_arena"  # the same for the arena, which hot and warm share
+    EQUAL_BODY = "equal_body"  # nothing was stored: the fragment that is named has the same body
 
 
 class FragmentPlaced(Reply, frozen=True):
@@ -115,11 +94,11 @@ class FragmentsMoved(Reply, frozen=True):
 
 
 class FragmentRemoved(Reply, frozen=True, tag="FragmentDeleted"):  # the tag in stored replies
-    """The fragment that was deleted, and the tier in which it was."""
+    """The fragment that was deleted, and the tier in which it was; None if there was none, which the caller allowed."""
 
     project: str
     fragment_id: str
-    tier: Tier
+    tier: Tier | None
 
 
 class FragmentPage(Page[FragmentRow], frozen=True):
@@ -156,7 +135,8 @@ class TierMetrics(Reply, frozen=True):
     cold: TierUsage
     budget: TierBudget
     body_bytes: int  # equal bodies count once
-    arena_bytes: int  # the need of the arena; for a scoped session, the raw bytes of its hot and warm
+    arena_bytes: int  # the need of the arena; for a scoped session, the raw bytes of its hot, warm and kept ones
+    kept: TierUsage = TierUsage()  # fragments with `keep`, which are in no tier's usage
 
 
 class BodiesLocated(Reply, frozen=True):
@@ -214,6 +194,7 @@ class PlanSummary(Struct, frozen=True, array_like=True):
     version: int
     parent_plan_id: str | None
     rolled_back: bool = False
+    labels: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         name = f"{quoted(self.plan_id)} of {quoted(self.action_name)}"
@@ -225,13 +206,15 @@ class ReadyStarted(Reply, frozen=True):
     """A child plan that was started for the caller, under its `lease`; or None, and if it is worth waiting for one.
 
     `is_over` means that no session works on a child, and that none will become ready without intervention. `errored`
-    are the children that failed for good: `retry_plan`, `revert_plan` or `cancel_plan` resolves that. Otherwise the
-    event to wait for is a `PlanMoved` of one of this parent's children.
+    are the children that failed for good: `retry_plan`, `revert_plan` or `cancel_plan` resolves that. `is_for_others`
+    means that there are children left, all of which need a scope or an ability that the caller does not have: waiting
+    is of no use to this caller. Otherwise the event to wait for is a `PlanMoved` of one of this parent's children.
     """
 
     plan: Plan | None
     is_over: bool
     errored: tuple[str, ...] = ()
+    is_for_others: bool = False
 
 
 class PlanPage(Page[PlanSummary], frozen=True):
@@ -310,6 +293,41 @@ class ReceiptPage(Page[ReceiptRow], frozen=True):
     cursor: str | None
 
 
+class ApplyQueued(Reply, frozen=True):
+    """A caller's ticket in the queue of a tree, and the number of plans there.
+
+    `applying` is the plan that is being applied now, if there is one and the session may see it.
+    """
+
+    ticket: ApplyTicket
+    plans: int
+    applying: str | None = None
+
+    __repr__ = brief_repr
+
+    @property
+    def place(self) -> int:
+        """The place of the ticket's plan, from 1 on: "2 of 5" is `place` of `plans`."""
+        return self.ticket.place
+
+
+class ApplyQueueLeft(Reply, frozen=True):
+    """The ticket that was ended; None if it had ended already."""
+
+    ticket: ApplyTicket | None
+
+
+class ApplyQueueFound(Reply, frozen=True):
+    """The tickets of a tree in order of their places, as far as the session may see their plans.
+
+    `plans` is the number of all plans in the queue, `at_work` that of the plans which are being applied.
+    """
+
+    tickets: tuple[ApplyTicket, ...]
+    plans: int
+    at_work: int
+
+
 class LeasesKept(Reply, frozen=True):
     """The plans whose leases were extended, because no client could renew them while no manager ran."""
 
@@ -364,6 +382,27 @@ class StrategiesFound(Reply, frozen=True):
         return tuple(found[key] for key in sorted(found))
 
 
+class PoolFound(Reply, frozen=True):
+    """A token pool as it is after the command."""
+
+    pool: TokenPool
+
+
+class PoolPage(Page[TokenPool], frozen=True):
+    """Token pools in order of name."""
+
+    pools: tuple[TokenPool, ...]
+    cursor: str | None
+
+
+class TokensLeased(Reply, frozen=True):
+    """A lease of tokens, and its pool. `became_low` says that this command has crossed the pool's soft limit."""
+
+    lease: TokenLease
+    pool: TokenPool
+    became_low: bool
+
+
 class TasksLeased(Reply, frozen=True):
     """Tasks that were leased to workers, or whose deadline ended. `more` says that another call would find more."""
 
@@ -378,7 +417,21 @@ class TasksForgotten(Reply, frozen=True):
     more: bool = False
 
 
-KeptRow = FragmentRow | TierBudget | Action | Plan | Decision | Changeset | ContextRow | EntryRow | ReceiptRow
+KeptRow = (
+    FragmentRow
+    | TierBudget
+    | Action
+    | Plan
+    | Decision
+    | Changeset
+    | ContextRow
+    | EntryRow
+    | ReceiptRow
+    | TokenPool
+    | LogRow
+    | LogEntryRow
+    | ApplyTicket
+)
 """The rows that survive the manager: revisions count their changes, the store keeps them, events tell of them."""
 
 Row = KeptRow | Task | Worker
@@ -409,6 +462,19 @@ AnyReply = (
     | ReceiptStored
     | ReceiptFound
     | ReceiptPage
+    | PoolFound
+    | PoolPage
+    | TokensLeased
+    | EntriesAppended
+    | EntryPopped
+    | EntriesFound
+    | LogFound
+    | LogRemoved
+    | LogPage
+    | LogsTrimmed
+    | ApplyQueued
+    | ApplyQueueLeft
+    | ApplyQueueFound
     | SessionEnded
     | LeasesKept
     | PlansForgotten

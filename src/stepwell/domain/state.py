@@ -12,10 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
+from stepwell.domain.applies.model import ApplyTicket
+from stepwell.domain.applies.table import TicketTable
 from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.changesets.table import EntryTable
+from stepwell.domain.logs.model import LogEntryRow, LogRow
+from stepwell.domain.logs.table import LogTable
 from stepwell.domain.plans.model import Action, Decision, Plan
 from stepwell.domain.plans.table import PlanTable
+from stepwell.domain.pools.model import TokenPool
+from stepwell.domain.pools.table import PoolTable
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.receipts.table import ReceiptTable
 from stepwell.domain.tables import Cell, SortedTable, Table
@@ -23,7 +29,8 @@ from stepwell.domain.tasks.model import Task, Worker
 from stepwell.domain.tasks.queue import TaskTable, WorkerTable
 from stepwell.domain.tiers.body_refs import BodyTable
 from stepwell.domain.tiers.model import FragmentRow, TierBudget
-from stepwell.domain.tiers.table import FragmentEntry, FragmentTable
+from stepwell.domain.tiers.table import FragmentTable
+from stepwell.domain.tiers.tier_index import FragmentEntry
 
 if TYPE_CHECKING:
     from stepwell.domain.replies import Row
@@ -37,14 +44,14 @@ class _Swappable(Protocol):
     def unswap(self, before: object, after: object) -> None: ...
 
 
-_REFERRING = (FragmentRow, EntryRow, ReceiptRow, Task)
+_REFERRING = (FragmentRow, EntryRow, ReceiptRow, LogEntryRow, Task)
 """The types of rows that refer to bodies. Each has `held`, its references, and `tier`, from which it refers."""
 _REFERRING_SET = frozenset[type](_REFERRING)
 """The same types, for a lookup by the exact type of a row."""
 
 
 class State:
-    """Tiers, plans, changesets and receipts at one revision, and the tasks and workers of the moment.
+    """Tiers, plans, changesets, receipts and logs at one revision, and the tasks and workers of the moment.
 
     Rows of the first kind survive the manager: the store keeps them, and `revision` counts their changes. Tasks and
     workers end with the manager. `bodies` counts the references of all rows to bodies and is derived from them.
@@ -62,6 +69,9 @@ class State:
         self.changesets: Table[Changeset] = Table()
         self.entries = EntryTable()
         self.receipts = ReceiptTable()
+        self.pools = PoolTable()
+        self.logs = LogTable()
+        self.tickets = TicketTable()
         # From here on, nothing survives the manager.
         self.tasks = TaskTable()
         self.workers = WorkerTable()
@@ -75,6 +85,10 @@ class State:
             Changeset: self.changesets,
             EntryRow: self.entries,
             ReceiptRow: self.receipts,
+            TokenPool: self.pools,
+            LogRow: self.logs,
+            LogEntryRow: self.logs.entries,
+            ApplyTicket: self.tickets,
             Task: self.tasks,
             Worker: self.workers,
         }
@@ -88,7 +102,9 @@ class State:
 
     @property
     def row_count(self) -> int:
-        """The number of rows that survive, without the entries of changesets, which are numbered without gaps."""
+        """The number of rows that survive, without the entries of changesets, which are numbered without gaps, and
+        without tickets, which end with their sessions.
+        """
         return (
             len(self.fragments)
             + len(self.actions)
@@ -97,7 +113,16 @@ class State:
             + len(self.contexts)
             + len(self.changesets)
             + len(self.receipts)
+            + len(self.pools)
+            + len(self.logs)
+            + len(self.logs.entries)
         )
+
+    @property
+    def next_expiry_ms(self) -> int | None:
+        """The time at which the first lease, or the first turn in a queue of applies, is over; None without any."""
+        lease_ms, turn_ms = self.plans.next_expiry_ms, self.tickets.next_expiry_ms
+        return turn_ms if lease_ms is None else lease_ms if turn_ms is None else min(lease_ms, turn_ms)
 
     def restore(
         self, revision: int, rows: Iterable[Row], fragments: Sequence[FragmentEntry], serial: int, tick: int

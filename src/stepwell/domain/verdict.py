@@ -11,15 +11,18 @@ writes them, events are made of them, views follow them, and backwards they undo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from stepwell import limits
 from stepwell.domain.commands import Command
 from stepwell.domain.replies import AnyReply, Reply, Row
 from stepwell.domain.tiers.body_refs import digest_of
-from stepwell.domain.tiers.model import BodyRef
+from stepwell.domain.tiers.model import BodyRef, Work, Writer
 from stepwell.errors import InvalidArgument, OutOfScope, StepwellError, revive
 
 if TYPE_CHECKING:
@@ -67,6 +70,8 @@ class Origin(Struct, frozen=True):
     projects: frozenset[str] | None = None
     uploads: Mapping[int, BodyRef | StepwellError] = MappingProxyType({})
     """The bodies that this connection has uploaded, by number, or the error with which an upload was refused."""
+    writer: Writer | None = None
+    """The session as the writer of fragments; None for the manager itself, which writes none."""
 
     def require(self, projects: Iterable[str]) -> None:
         """Raise `OutOfScope` if one of the projects is outside the session's scope."""
@@ -84,6 +89,10 @@ class Origin(Struct, frozen=True):
         """Return True if all of the projects are in the session's scope."""
         return self.projects is None or self.projects.issuperset(projects)
 
+    def writer_for(self, work: Work | None) -> Writer | None:
+        """Return the provenance of a fragment that the session stores for some work, as an object that they share."""
+        return self.writer if work is None or self.writer is None else _writer_for(self.writer, work)
+
     def resolve_body(self, body: bytes | int) -> BodyRef:
         """Return the digest and size of a body that came inside the command, or of the upload with this number.
 
@@ -100,6 +109,11 @@ class Origin(Struct, frozen=True):
             # A new exception each time, because a raised one keeps a reference to every frame that it went through.
             raise revive(upload.kind, upload.message, upload.details)
         return upload
+
+
+@lru_cache(limits.WRITERS_CACHED_MAX)
+def _writer_for(writer: Writer, work: Work) -> Writer:
+    return replace(writer, work=work)
 
 
 C = TypeVar("C", bound=Command[Reply])

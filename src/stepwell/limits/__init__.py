@@ -2,14 +2,18 @@
 
 A bound that a user may want to move is a default here and a field of a configuration Struct elsewhere.
 The relations that the code relies on are asserted at the bottom, so that no edit can break them unnoticed.
-The bounds of shared memory are in `limits.memory`, those of the index of a directory in `limits.directory`. All are
-used as `limits.NAME`.
+The bounds of some subjects have modules of their own: `limits.tiers`, `limits.teams`, `limits.pools`, `limits.logs`,
+`limits.memory` and `limits.directory`. All are used as `limits.NAME`.
 """
 
 from typing import Final
 
 from stepwell.limits.directory import *
+from stepwell.limits.logs import *
 from stepwell.limits.memory import *
+from stepwell.limits.pools import *
+from stepwell.limits.teams import *
+from stepwell.limits.tiers import *
 
 # Messages. The manager holds a whole frame in memory, once for each peer that is sending one.
 FRAME_BYTES_MAX: Final = 16 * MIB
@@ -94,21 +98,7 @@ RECONNECT_PAUSE_SECONDS_MAX: Final = 0.25  # the pause grows up to this
 SESSION_GRACE_SECONDS: Final = 30.0  # sessions and leases outlive a lost connection by this, but not a dead process
 PROJECTS_PER_SESSION_MAX: Final = 64  # an eviction in a scoped session merges one LRU list for each project
 
-# Tiers.
-BODIES_BYTES_MAX: Final = 4 * 1024 * MIB
-ARENA_BYTES: Final = 1024 * MIB  # all segments of shared memory that hold bodies
-ARENA_LIVE_PERCENT: Final = 70  # the rest is for segments being filled, dead space, and bodies that are being converted
-HOT_TOKENS: Final = 200_000
-WARM_ENTRIES: Final = 100_000
-BODY_COUNTS_SHARED_MAX: Final = 1_024  # counts of references that bodies share: about 300 kB
-COLD_ENTRIES: Final = 1_000_000
-HOT_TTL_MS: Final = 60 * 60 * 1000
-WARM_TTL_MS: Final = 24 * 60 * 60 * 1000
-COLD_RETENTION_MS: Final = 90 * 24 * 60 * 60 * 1000
-PROMOTION_THRESHOLD: Final = 5
-MOVES_PER_STEP_MAX: Final = 4_096  # about 20 ms of the loop
-SWEEP_MOVES_MAX: Final = 1_000
-SWEEP_SECONDS: Final = 60.0
+# Pages.
 PAGE_ROWS_MAX: Final = 1_000
 FRAGMENT_ROW_BYTES: Final = 4 * KIB  # one fragment in a frame, without source, metadata and body, rounded up
 SCAN_ROWS_MAX: Final = 2_000  # rows that one page may examine before it returns its cursor
@@ -385,6 +375,8 @@ PROVE_EXAMPLES_MAX: Final = 8  # illegal partitions that are shrunk, to print th
 PROVE_PLANS_MAX: Final = 1_000  # plans that one run creates before it begins: about a second
 PROVE_SEARCH_STEPS_MAX: Final = 200_000  # states of one search: a few seconds, and far more than a legal history needs
 PROVE_SHRINK_SEARCHES_MAX: Final = 5_000  # searches for the smallest illegal part: a few seconds
+PROVE_LOG_SEARCHES_MAX: Final = 100  # the same of a log, whose states are more
+PROVE_LOG_STEPS_MAX: Final = 5_000  # states of one of these searches: some tens of milliseconds
 PROVE_KILL_SECONDS_MIN: Final = 0.2  # between the restart of a manager and the next kill
 PROVE_KILL_SECONDS_MAX: Final = 1.0
 PROVE_START_SECONDS_MAX: Final = 60.0  # until all worker processes of a run are connected, or have ended
@@ -463,6 +455,11 @@ assert OUTLINE_ANCHOR_CHARS_MAX < FRAGMENT_ID_CHARS_MAX <= CURSOR_CHARS_MAX, "an
 assert OUTLINE_REFS_CHARS_MAX <= METADATA_VALUE_CHARS_MAX, "an outline fits into metadata"
 assert RECEIPTS_MAX <= SCAN_ROWS_MAX, "a page of receipts examines all of them at the most"
 assert INLINE_BODY_BYTES_MAX <= RECEIPT_BYTES_MAX <= RECEIPTS_BYTES_MAX, "the largest receipt has room"
+assert LOG_INLINE_BYTES + LOG_APPENDED_MAX * (2 * METADATA_BYTES_MAX + KIB) < FRAME_BYTES_MAX - MIB, (
+    "the bodies inside an append, and the metadata of all its entries, are one frame"
+)
+assert LOG_APPENDED_MAX <= UPLOADS_PER_REQUEST_MAX, "the bodies of an append are the uploads of one request"
+assert RECONNECT_SECONDS_MAX * 1000 < LOG_POPPED_MS, "a client that comes back in time can read what it has popped"
 assert WATCHER_OUTBOX_BYTES < OUTBOX_BYTES_MAX, (
     "events alone do not fill the outbox of a watcher, unless one revision has very many"
 )

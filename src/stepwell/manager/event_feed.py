@@ -54,7 +54,7 @@ class _Step(Struct):
 
 
 class EventFeed:
-    """The latest steps, bounded by the number of their changes.
+    """The latest steps, bounded by the number of their changes or, where these are built at once, of their events.
 
     The journal owns it and fills it: behind the commit with a durable store, at once without one. Watchers read it in
     the same thread. Steps are in the order of
@@ -87,9 +87,8 @@ class EventFeed:
         revision = outcomes[0].revision
         if _are_fragments(changes):
             self._add(_Step(revision, at_ms, len(changes), changes))
-        else:
-            events = events_of(changes, revision, at_ms, self._projects_of)
-            self._add(_Step(revision, at_ms, len(changes), (), events))
+        elif events := events_of(changes, revision, at_ms, self._projects_of):
+            self._add(_Step(revision, at_ms, len(events), (), events))
 
     def record_stores(self, run: StoreRun) -> None:
         """Add stores of fragments, each with a revision of its own."""

@@ -45,7 +45,7 @@ class Handshake:
             raise ProtocolError("Hello was said already")
         projects = frozenset(hello.projects) if hello.projects is not None else None
         is_new = hello.session_id not in self._sessions
-        session = self._sessions.join(hello.session_id, projects, connection.credentials.pid)
+        session = self._sessions.join(hello.session_id, projects, connection.credentials.pid, hello.label)
         if is_new:
             self._journal.record_session(session.row)
         connection.session = session

@@ -16,8 +16,12 @@ import math
 from collections.abc import Iterator
 
 from stepwell import limits
+from stepwell.clock import StateClock
 from stepwell.domain.commands import Command
+from stepwell.domain.logs.commands import TrimLogs
+from stepwell.domain.logs.replies import LogsTrimmed
 from stepwell.domain.plans.commands import EndSession, ExpireLeases, ForgetPlans, KeepLeases
+from stepwell.domain.pools.commands import EndTokenLeases
 from stepwell.domain.replies import (
     FragmentsMoved,
     PlansForgotten,
@@ -28,11 +32,11 @@ from stepwell.domain.replies import (
 )
 from stepwell.domain.tasks.commands import ExpireTasks, ForgetTasks, JoinPool, LeaseTasks, LeavePool, ReserveTasks
 from stepwell.domain.tasks.model import StrategyOffer, StrategyProblem, Task
-from stepwell.domain.tiers.commands import SweepIdle
+from stepwell.domain.tiers.commands import ExpireFragments, SweepIdle
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.domain.verdict import Origin
 from stepwell.manager.sessions import SessionTable
-from stepwell.manager.state_owner import MANAGER, StateClock, StateOwner
+from stepwell.manager.state_owner import MANAGER, StateOwner
 from stepwell.protocol.messages import CommandResult
 from stepwell.storage.store import StoredState
 from stepwell.telemetry import Logger
@@ -66,6 +70,9 @@ class Housekeeping:
         self.owner.enforce_budget(budget, Origin(MANAGER, now_ms))
         grace_ms = int(limits.SESSION_GRACE_SECONDS * 1000)
         self._execute(KeepLeases(held_at_ms=stored.clock_ms, until_ms=now_ms + grace_ms))
+        # A copy of a data directory has no sessions, and so has tokens that no client can return.
+        for session_id in {*self.owner.sessions_with_tokens} - {session.session_id for session in stored.sessions}:
+            self._execute(EndTokenLeases(session_id))
 
     def run(self, sessions: SessionTable, now_s: float) -> None:
         """Do the periodic work that concerns no connection, and set the time of the next pass."""
@@ -77,15 +84,39 @@ class Housekeeping:
             self.owner.journal.tidy({each.session_id: each.answered for each in sessions}, now_s)
 
     def sweep_if_due(self, now_s: float) -> None:
-        """Demote idle fragments and forget closed plans once a minute; while there is more, with every pass."""
-        if now_s >= self.sweep_due_at_s and not (self._sweep() | self._forget_plans()):
+        """Demote idle fragments, forget closed plans, trim logs: once a minute, and in every pass if there is more."""
+        if now_s >= self.sweep_due_at_s and not (self._sweep() | self._forget_plans() | self._trim_logs()):
             self.sweep_due_at_s = now_s + limits.SWEEP_SECONDS
 
+    def work(self) -> bool:
+        """Do one slice of background work: of the owner, or rows of dead entries of logs. Return True if it did some.
+
+        Entries that have only expired wait for the sweep, so that they are deleted together.
+        """
+        if self.owner.work():
+            return True
+        if is_due := self.owner.has_dead_entries:
+            self._trim_logs()
+        return is_due
+
     def end_session(self, session_id: str) -> SessionEnded:
-        """Release the leases of a session that is gone. The reply names their plans."""
+        """Release the leases of a session that is gone, on plans and of tokens. The reply names the plans."""
+        if session_id in self.owner.sessions_with_tokens:
+            self._execute(EndTokenLeases(session_id))
         ended = self._execute(EndSession(session_id)).reply
         assert isinstance(ended, SessionEnded)
         return ended
+
+    @property
+    def has_expired(self) -> bool:
+        """True if there are fragments to delete: the next turn follows at once, and a view may be waiting for it."""
+        due_ms = self.owner.next_fragment_expiry_ms
+        return due_ms is not None and due_ms <= self._clock.now_ms()
+
+    def expire_fragments(self) -> None:
+        """Delete the fragments that have expired, up to a bound. The next turn, which follows at once, goes on."""
+        if self.has_expired:
+            self._execute(ExpireFragments())
 
     def expire_leases(self) -> None:
         """Release the leases whose time is over."""
@@ -157,6 +188,11 @@ class Housekeeping:
         before_ms = self._clock.now_ms() - limits.PLAN_RETENTION_MS
         reply = self._execute(ForgetPlans(limits.CLOSED_PLANS_MAX, before_ms)).reply
         assert isinstance(reply, PlansForgotten)
+        return reply.more
+
+    def _trim_logs(self) -> bool:
+        reply = self._execute(TrimLogs()).reply
+        assert isinstance(reply, LogsTrimmed)
         return reply.more
 
     def _lease(self, command: LeaseTasks | ReserveTasks) -> Iterator[Task]:

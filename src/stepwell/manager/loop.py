@@ -188,6 +188,7 @@ class Loop:
         """
         for fd, events in ready:
             self._on_ready(fd, events)
+        self.housekeeping.expire_fragments()
         busy, self._backlog = self._backlog, {}
         if self._deferred.connections:
             busy |= self._deferred.connections
@@ -222,13 +223,14 @@ class Loop:
         if (self._deferred.connections or self._bodies.is_pressed) and self._requests.owner.work():
             return self._epoll.poll(0)
         ready = self._epoll.poll(0)
-        if ready or self._backlog or self._large or self._watchers.has_more or self._dispatcher.has_more:
+        has_more = self._watchers.has_more or self._dispatcher.has_more or self.housekeeping.has_expired
+        if ready or self._backlog or self._large or has_more:
             return ready
         if self._drain_until_s is not None:
             return self._epoll.poll(limits.DRAIN_POLL_SECONDS)
         if ready := self._spin.poll_briefly(self._epoll.poll):
             return ready
-        if self._requests.owner.work():
+        if self.housekeeping.work():
             return self._epoll.poll(0)
         return self._epoll.poll(
             max(0.0, min(self.housekeeping.due_at_s - self._requests.now_s(), self.housekeeping.seconds_to_deadline))

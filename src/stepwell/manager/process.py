@@ -28,12 +28,13 @@ import msgspec
 from msgspec import Struct, field
 
 from stepwell import limits
+from stepwell.clock import StateClock
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.errors import StartFailed, StepwellError, StoreDamaged, StoreFailed
 from stepwell.manager.farewell import cause_of, farewell, reject_waiting
 from stepwell.manager.loop import Loop
 from stepwell.manager.request_handler import RequestHandler
-from stepwell.manager.state_owner import StateClock, StateOwner
+from stepwell.manager.state_owner import StateOwner
 from stepwell.protocol.fragment_index import is_supported
 from stepwell.protocol.messages import Refusal
 from stepwell.storage.files.directory import DataDirectory

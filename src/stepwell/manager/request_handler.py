@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from stepwell import limits
+from stepwell.clock import StateClock
 from stepwell.domain.commands import Command, Read, Write
 from stepwell.domain.replies import (
     Reply,
@@ -26,7 +27,7 @@ from stepwell.domain.tiers.model import BodyRef
 from stepwell.domain.verdict import Origin
 from stepwell.errors import Busy, InvalidArgument, ManagerFault, OutcomeUnknown, OutOfScope, StepwellError
 from stepwell.manager.sessions import SessionRecord
-from stepwell.manager.state_owner import MANAGER, StateClock, StateOwner
+from stepwell.manager.state_owner import MANAGER, StateOwner
 from stepwell.protocol.codec import PartlyDecodedRequest, size_of
 from stepwell.protocol.messages import (
     AskView,
@@ -142,7 +143,7 @@ class RequestHandler:
         served any more.
         """
         self.served += 1
-        origin = Origin(session.session_id, self.clock.now_ms(), session.projects, uploads)
+        origin = Origin(session.session_id, self.clock.now_ms(), session.projects, uploads, session.writer)
         commands = message.commands
         if len(commands) == 1 and isinstance(message, Request):  # the usual case
             results = self.owner.execute_simple(commands, origin) or (self._execute_one(commands[0], origin),)
@@ -160,7 +161,7 @@ class RequestHandler:
         """
         if not execution.results:
             self.served += 1
-        origin = Origin(session.session_id, self.clock.now_ms(), session.projects, uploads)
+        origin = Origin(session.session_id, self.clock.now_ms(), session.projects, uploads, session.writer)
         self._advance(execution, origin, budget)
 
     def count_reads(self, message: ReadsReported, session: SessionRecord) -> None:
@@ -171,7 +172,7 @@ class RequestHandler:
 
     def origin(self, session: SessionRecord) -> Origin:
         """Return the origin of a session's commands: its id, its scope and the present time."""
-        return Origin(session.session_id, self.clock.now_ms(), session.projects)
+        return Origin(session.session_id, self.clock.now_ms(), session.projects, writer=session.writer)
 
     def open_view(
         self, message: AskView, session: SessionRecord, epoch: str, now_s: float

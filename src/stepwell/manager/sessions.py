@@ -18,6 +18,7 @@ from itertools import groupby
 from typing import Final
 
 from stepwell import limits
+from stepwell.domain.tiers.model import Writer
 from stepwell.errors import Busy, Conflict, OutcomeUnknown
 from stepwell.protocol.codec import decode_results
 from stepwell.protocol.messages import Result
@@ -77,6 +78,7 @@ class SessionRecord:
         "segments",
         "session_id",
         "unfinished",
+        "writer",
     )
 
     def __init__(self, row: SessionRow, pidfd: int | None) -> None:
@@ -84,6 +86,7 @@ class SessionRecord:
         self.projects = None if row.projects is None else frozenset(row.projects)
         self.pid, self.process = row.pid, row.process
         self.generation = row.generation
+        self.writer = Writer(row.session_id, row.pid, row.label)
         self.answered = row.answered
         self.replies: dict[int, bytes] = {}
         self.unfinished: dict[int, PartialReply] = {}
@@ -99,7 +102,8 @@ class SessionRecord:
     def row(self) -> SessionRow:
         """The part of the session that is stored, so that a later manager can restore it."""
         projects = None if self.projects is None else tuple(sorted(self.projects))
-        return SessionRow(self.session_id, projects, self.pid, self.process, self.answered, self.generation)
+        label = self.writer.label
+        return SessionRow(self.session_id, projects, self.pid, self.process, self.answered, self.generation, label)
 
     def recall(self, request_id: int, answered: int) -> bytes | None:
         """Return the remembered reply of a request, or None if it was not executed before.
@@ -186,7 +190,7 @@ class SessionTable:
     def __iter__(self) -> Iterator[SessionRecord]:
         return iter(self._by_id.values())
 
-    def join(self, session_id: str, projects: frozenset[str] | None, pid: int) -> SessionRecord:
+    def join(self, session_id: str, projects: frozenset[str] | None, pid: int, label: str = "") -> SessionRecord:
         """Return the session of a new connection, and create it if there is none.
 
         Raise `Busy` if there are too many sessions, of all processes or of this one, or too many processes, and
@@ -198,7 +202,7 @@ class SessionTable:
                 raise Busy(f"there are {limits.SESSIONS_MAX} sessions already: try again later")
             scope = None if projects is None else tuple(projects)
             generation = secrets.randbits(_GENERATION_BITS)
-            row = SessionRow(session_id, scope, pid, self._identity(pid), generation=generation)
+            row = SessionRow(session_id, scope, pid, self._identity(pid), generation=generation, label=label)
             session = self._add(row, self._watched(row))
         elif session.projects != projects:
             raise Conflict("this session was opened with other projects: connect anew")

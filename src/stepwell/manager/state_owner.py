@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from itertools import chain
 from typing import Final
 
@@ -23,6 +22,7 @@ from stepwell.domain import invariants, machine
 from stepwell.domain.changesets.model import EntryRow
 from stepwell.domain.commands import Command, Write
 from stepwell.domain.invariants import BUDGET
+from stepwell.domain.logs.model import LogEntryRow
 from stepwell.domain.machine import Outcome
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.replies import FragmentFound, FragmentPlaced, FragmentsMoved, Reply
@@ -67,35 +67,6 @@ class _CurrentProcess:
 _current_process = _CurrentProcess()
 
 
-class StateClock:
-    """Wall-clock milliseconds that never go back and never stand still, whatever happens to the machine's clock.
-
-    When the machine's clock is set back, this one goes on at the pace of the monotonic clock until the other has caught
-    up. If it stood still instead, no lease and no deadline would end for as long. A recovered manager continues from
-    the latest stored time, so that timestamps stay ordered across restarts.
-    """
-
-    def __init__(self, latest_ms: int = 0) -> None:
-        # The last time at which the machine's clock was not behind, and the monotonic time of that moment.
-        self._anchor_ms, self._anchored_at_s = latest_ms, time.monotonic()
-        self.latest_ms = latest_ms  # the latest answer
-
-    def now_ms(self) -> int:
-        """Return the time in milliseconds since 1970, never less than an earlier answer."""
-        now_s, wall_ms = time.monotonic(), time.time_ns() // 1_000_000
-        paced_ms = self._anchor_ms + int((now_s - self._anchored_at_s) * 1000)
-        if wall_ms < paced_ms:
-            self.latest_ms = paced_ms
-            return paced_ms
-        self.latest_ms = self._anchor_ms = wall_ms
-        self._anchored_at_s = now_s
-        return wall_ms
-
-    def now_s(self) -> float:
-        """Return monotonic seconds, for durations."""
-        return time.monotonic()
-
-
 class StateBroken(BaseException):
     """A defect struck while the state was changing. The state is half changed and must not be served.
 
@@ -103,7 +74,7 @@ class StateBroken(BaseException):
     """
 
 
-_HAVE_BODIES: Final[frozenset[type]] = frozenset({FragmentRow, EntryRow, ReceiptRow, TierBudget})
+_HAVE_BODIES: Final[frozenset[type]] = frozenset({FragmentRow, EntryRow, ReceiptRow, LogEntryRow, TierBudget})
 """The types of rows whose change concerns the body store."""
 _NO_HANDLES: Final[dict[bytes, Handle]] = {}
 # Segment numbers must not repeat within an epoch, because clients know segments by them. Each start of a manager gets a
@@ -255,11 +226,16 @@ class StateOwner:
                 self._make_room(lengths, origin, no_eviction=all(each.no_eviction for each in commands if each.inline))
             outcomes = machine.apply_all(self._state, commands, origin)
             self._propagate(outcomes, origin.now_ms)
-            return [CommandResult(outcome.revision, outcome.reply, _NO_HANDLES) for outcome in outcomes]
+            return [CommandResult(each.revision, each.reply, self._present(each.reply)) for each in outcomes]
         except StepwellError:
             raise
         except Exception as error:
             raise StateBroken(repr(error)) from error
+
+    def _present(self, reply: Reply) -> dict[bytes, Handle]:
+        """Return the handles of the bodies of a reply that are still there, behind the rest of its transaction."""
+        found = self._bodies.handles
+        return {digest: found[digest] for digest in reply.body_digests if digest in found}
 
     def reserve(self, size: int, own: int, origin: Origin, *, no_eviction: bool = False) -> Upload | None:
         """Reserve memory for an upload, or return None while room is being made.
@@ -287,8 +263,14 @@ class StateOwner:
             raise _no_memory_error(error) from error
 
     def open_view(self, projects: Sequence[str], origin: Origin, now_s: float) -> list[CatalogueEnd] | None:
-        """Return the ends of the projects' catalogues, or None while one is being listed or room is being made."""
+        """Return the ends of the projects' catalogues, or None while one is being listed or room is being made.
+
+        Fragments that have expired go first: a view has none of them.
+        """
         self._require_owner()
+        expiry_ms = self.next_fragment_expiry_ms
+        if expiry_ms is not None and expiry_ms <= origin.now_ms:
+            return None
         try:
             ends = [self._catalogues.open(project, self._state.revision, now_s) for project in projects]
         except OutOfRoom as error:
@@ -362,10 +344,25 @@ class StateOwner:
         return self._state.revision
 
     @property
+    def has_dead_entries(self) -> bool:
+        """True if a row of a dead entry of a log is to be deleted."""
+        return self._state.logs.has_dead
+
+    @property
     def next_expiry_ms(self) -> int | None:
-        """The time at which the first lease expires, or None if there is no lease."""
+        """The time at which the first lease or turn expires, or None if there is none."""
         self._require_owner()
-        return self._state.plans.next_expiry_ms
+        return self._state.next_expiry_ms
+
+    @property
+    def sessions_with_tokens(self) -> Collection[str]:
+        """The ids of the sessions that hold tokens of pools."""
+        return self._state.pools.by_session.keys()
+
+    @property
+    def next_fragment_expiry_ms(self) -> int | None:
+        """The time at which the first fragment expires, or None if none does."""
+        return self._state.fragments.expiry.next_ms
 
     def close(self) -> None:
         """Release all shared memory and files. The state itself cannot be used afterwards."""
@@ -466,7 +463,7 @@ class StateOwner:
                 self._bodies.recheck(before.digest)
         elif isinstance(before, FragmentRow):
             self._bodies.recheck(before.digest)
-        elif isinstance(row := after or before, (EntryRow, ReceiptRow)):
+        elif isinstance(row := after or before, (EntryRow, ReceiptRow, LogEntryRow)):
             for digest, _ in row.held:
                 if digest not in arrived:
                     self._bodies.recheck(digest)

@@ -75,7 +75,15 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct, field
 
 from stepwell import limits
-from stepwell.domain.bounded_types import Identifier, Positive, ProjectName, Revision, Sentence, UploadNumber
+from stepwell.domain.bounded_types import (
+    Identifier,
+    OptionalLabel,
+    Positive,
+    ProjectName,
+    Revision,
+    Sentence,
+    UploadNumber,
+)
 from stepwell.domain.checks import checked
 from stepwell.domain.commands import AnyCommand, AnyWrite
 from stepwell.domain.events import AnyEvent
@@ -85,7 +93,7 @@ from stepwell.errors import Detail, StepwellError, revive
 from stepwell.protocol.handles import CatalogueEnd, Handle
 from stepwell.protocol.usage import IndexUsage, MemoryUsage
 
-VERSION: Final = 12
+VERSION: Final = 13
 """The version of the protocol. A manager refuses a peer that has another one: both come from one installation."""
 
 Name = Annotated[str, Meta(max_length=limits.FRAGMENT_ID_CHARS_MAX)]
@@ -105,7 +113,8 @@ class Hello(Message, frozen=True):
     """Open a connection. Connections with the same `session_id` are one session, with one scope.
 
     `mapped` are the segments that the peer has mapped already, from earlier connections. The manager counts the
-    session among their holders again. It sends descriptors once for each connection all the same.
+    session among their holders again. It sends descriptors once for each connection all the same. `label` is the
+    client's own name for itself: what it stores says so.
     """
 
     version: int
@@ -114,6 +123,7 @@ class Hello(Message, frozen=True):
         Annotated[tuple[ProjectName, ...], Meta(min_length=1, max_length=limits.PROJECTS_PER_SESSION_MAX)] | None
     ) = None
     mapped: Annotated[tuple[int, ...], Meta(max_length=limits.MAPPED_MAX)] = ()
+    label: OptionalLabel = ""
 
 
 class Request(Message, frozen=True):

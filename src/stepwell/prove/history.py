@@ -67,10 +67,41 @@ class PlanReadCall(Struct, frozen=True, tag="plan_read"):
     plan: str
 
 
-AnyCall = StoreCall | ReplaceCall | GetCall | DeleteCall | TransactCall | SnapshotCall | PlanStepCall | PlanReadCall
+class LogAppendCall(Struct, frozen=True, tag="log_append"):
+    """Append a value to a log."""
+
+    log: str
+    value: str
+
+
+class LogPopCall(Struct, frozen=True, tag="log_pop"):
+    """Remove the last value of a log, and return it; None if there is none."""
+
+    log: str
+
+
+class LogReadCall(Struct, frozen=True, tag="log_read"):
+    """Read all values of a log, in order."""
+
+    log: str
+
+
+AnyCall = (
+    StoreCall
+    | ReplaceCall
+    | GetCall
+    | DeleteCall
+    | TransactCall
+    | SnapshotCall
+    | PlanStepCall
+    | PlanReadCall
+    | LogAppendCall
+    | LogPopCall
+    | LogReadCall
+)
 """The closed union of calls."""
 
-READS: Final = (GetCall, SnapshotCall, PlanReadCall)
+READS: Final = (GetCall, SnapshotCall, PlanReadCall, LogReadCall)
 
 
 class Accepted(Struct, frozen=True, tag="accepted"):
@@ -82,7 +113,10 @@ class Declined(Struct, frozen=True, tag="declined"):
 
 
 class Observed(Struct, frozen=True, tag="observed"):
-    """The values that a read returned, in the order of its keys; None for a key without a value."""
+    """The values that a read returned, in the order of its keys; None for a key without a value.
+
+    Of a log, they are its values in their order, or the one that was popped.
+    """
 
     values: tuple[str | None, ...]
 
@@ -161,7 +195,7 @@ _DECODER: Final = msgspec.json.Decoder(AnyRecord)
 
 
 def keys_of(call: AnyCall) -> tuple[str, ...]:
-    """Return the keys that a call reads or writes. A plan is a key of its own."""
+    """Return the keys that a call reads or writes. A plan is a key of its own, and so is a log."""
     match call:
         case TransactCall():
             return tuple(write.key for write in call.writes)
@@ -169,6 +203,8 @@ def keys_of(call: AnyCall) -> tuple[str, ...]:
             return call.keys
         case PlanStepCall() | PlanReadCall():
             return (f"plan {call.plan}",)
+        case LogAppendCall() | LogPopCall() | LogReadCall():
+            return (f"log {call.log}",)
         case _:
             return (call.key,)
 

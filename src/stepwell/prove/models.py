@@ -18,15 +18,15 @@ from stepwell.prove.history import (
     AnyCall,
     Declined,
     DeleteCall,
-    GetCall,
+    LogAppendCall,
+    LogPopCall,
+    LogReadCall,
     NoAnswer,
     Observed,
     PlanReadCall,
     PlanStepCall,
     RecordedCall,
     ReplaceCall,
-    SnapshotCall,
-    StoreCall,
     TransactCall,
     keys_of,
     writes_of,
@@ -187,10 +187,47 @@ class PlanModel:
                 return state
 
 
+class LogModel:
+    """The values of one log, in order: each append adds one at the end, and each pop removes the last one."""
+
+    def initial(self) -> tuple[str, ...]:
+        """Return the log without values."""
+        return ()
+
+    def any_states(self, calls: Iterable[RecordedCall]) -> Iterable[tuple[str, ...]]:
+        """Return the contents that reads have shown; there may be others, so that no later part is judged by them."""
+        return dict.fromkeys(
+            tuple(each for each in recorded.outcome.values if each is not None)
+            for recorded in calls
+            if isinstance(recorded.call, LogReadCall) and isinstance(recorded.outcome, Observed)
+        )
+
+    def is_final(self, state: tuple[str, ...]) -> bool:  # noqa: ARG002 - see `Model`
+        """Return True: a log may be left with anything."""
+        return True
+
+    def step(self, state: tuple[str, ...], recorded: RecordedCall) -> tuple[str, ...] | None:
+        """Return the values after a call; None if its outcome is impossible."""
+        call = recorded.call
+        match recorded.outcome:
+            case Observed(found) if isinstance(call, LogPopCall):
+                return state[:-1] if found == (state[-1:] or (None,)) else None
+            case Observed(found):
+                return state if found == state else None
+            case Accepted() | NoAnswer() if isinstance(call, LogAppendCall):
+                return (*state, call.value)
+            case NoAnswer() if isinstance(call, LogPopCall):
+                return state[:-1] if state else None
+            case _:
+                return None
+
+
 def observations(recorded: RecordedCall) -> tuple[Effect, ...]:
     """Return the keys whose value the outcome of a call tells, with that value."""
     call = recorded.call
     match recorded.outcome:
+        case _ if is_about_logs(call):
+            return ()
         case Observed(values):
             return tuple(zip(keys_of(call), values, strict=True))
         case Accepted() | NoAnswer():
@@ -201,9 +238,10 @@ def observations(recorded: RecordedCall) -> tuple[Effect, ...]:
 
 
 def is_about_plans(call: AnyCall) -> bool:
-    """Return True if a call is about a plan and not about fragments."""
-    match call:
-        case PlanStepCall() | PlanReadCall():
-            return True
-        case StoreCall() | ReplaceCall() | GetCall() | DeleteCall() | TransactCall() | SnapshotCall():
-            return False
+    """Return True if a call is about a plan."""
+    return isinstance(call, PlanStepCall | PlanReadCall)
+
+
+def is_about_logs(call: AnyCall) -> bool:
+    """Return True if a call is about a log."""
+    return isinstance(call, LogAppendCall | LogPopCall | LogReadCall)

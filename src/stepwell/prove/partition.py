@@ -2,7 +2,7 @@
 
 A history is legal if and only if each of its partitions is, which makes the search fast: its time grows with the calls
 that overlap in one partition, and not in the whole history. Keys that a transaction or a snapshot connects are one
-partition, and a plan is one.
+partition, and a plan or a log is one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from stepwell.domain.tiers.body_refs import digest_of
 from stepwell.prove.history import History, NoAnswer, NotDone, RecordedCall, WatchRecord, keys_of, writes_of
-from stepwell.prove.models import Effect, FragmentModel, PlanModel, is_about_plans
+from stepwell.prove.models import Effect, FragmentModel, LogModel, PlanModel, is_about_logs, is_about_plans
 
 UNKNOWN_VALUE = "(a value that no call has written)"
 
@@ -30,9 +30,16 @@ class Partition(Struct, frozen=True):
         """Return True if it is about a plan."""
         return any(is_about_plans(each.call) for each in self.calls)
 
-    def model(self, watched: Sequence[Effect] | None = None) -> FragmentModel | PlanModel:
+    @property
+    def is_log(self) -> bool:
+        """Return True if it is about a log."""
+        return any(is_about_logs(each.call) for each in self.calls)
+
+    def model(self, watched: Sequence[Effect] | None = None) -> FragmentModel | PlanModel | LogModel:
         """Return the specification, with or without the order that a watch has shown."""
-        return PlanModel() if self.is_plan else FragmentModel(self.keys, watched)
+        if self.is_plan:
+            return PlanModel()
+        return LogModel() if self.is_log else FragmentModel(self.keys, watched)
 
 
 def partitions_of(history: History) -> list[Partition]:
@@ -63,7 +70,7 @@ def _partition(
 ) -> Partition:
     """Return a partition, with the values that the digests of a watch stand for."""
     partition = Partition(keys, tuple(calls))
-    if partition.is_plan:
+    if partition.is_plan or partition.is_log:
         return partition
     values = {
         digest_of(value.encode()).hex(): value

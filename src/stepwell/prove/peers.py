@@ -15,6 +15,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol, assert_never, cast
 
+import msgspec
+
 from stepwell import limits
 from stepwell.prove import dict_server
 from stepwell.prove.history import (
@@ -24,6 +26,9 @@ from stepwell.prove.history import (
     Declined,
     DeleteCall,
     GetCall,
+    LogAppendCall,
+    LogPopCall,
+    LogReadCall,
     NoAnswer,
     Observed,
     PlanReadCall,
@@ -98,6 +103,15 @@ class PeerPerformer:
                 return Observed((self._plan(call.plan)[0],))
             case PlanStepCall():
                 return self._plan_step(call)
+            case LogAppendCall():
+                self._store.put({f"log {call.log}": msgspec.json.encode([*self._log(call.log), call.value]).decode()})
+                return Accepted()
+            case LogPopCall():
+                values = self._log(call.log)
+                self._store.put({f"log {call.log}": msgspec.json.encode(values[:-1]).decode()})
+                return Observed((values[-1] if values else None,))
+            case LogReadCall():
+                return Observed(tuple(self._log(call.log)))
             case _:
                 assert_never(call)
 
@@ -107,6 +121,10 @@ class PeerPerformer:
             return Declined()
         self._store.put({each.key: each.value for each in writes})
         return Accepted()
+
+    def _log(self, log: str) -> list[str]:
+        """Return the values of a log, which is one value of the store."""
+        return msgspec.json.decode(self._store.get(f"log {log}") or "[]", type=list[str])
 
     def _plan(self, plan: str) -> tuple[str, str]:
         """Return the position of a plan, and who holds it."""

@@ -13,6 +13,7 @@ from typing import Final, cast
 from stepwell import aio, limits
 from stepwell.client.api.batch import CommandBuffer
 from stepwell.client.api.fragments import StoredFragment
+from stepwell.client.api.log_entries import LogListing, StoredLogEntry
 from stepwell.client.api.views import View
 from stepwell.client.client import Client
 from stepwell.client.session.calls import Pending
@@ -38,6 +39,9 @@ from stepwell.prove.history import (
     Declined,
     DeleteCall,
     GetCall,
+    LogAppendCall,
+    LogPopCall,
+    LogReadCall,
     NoAnswer,
     NotDone,
     Observed,
@@ -97,6 +101,12 @@ def _asked(services: _Services, call: AnyCall, revisions: _Revisions) -> object:
             lease = {"lease_ms": limits.LEASE_MS_MAX} if call.step.startswith("start") else {}
             step = cast("Callable[..., object]", getattr(services.plans, call.step))
             return step(call.plan, **lease)
+        case LogAppendCall():
+            return services.log(call.log, project=revisions.project).append(call.value)
+        case LogPopCall():
+            return services.log(call.log, project=revisions.project).pop()
+        case LogReadCall():
+            return services.log(call.log, project=revisions.project).since(limit=limits.PAGE_ROWS_MAX)
         case TransactCall() | SnapshotCall():
             raise AssertionError("it is a request of its own")
 
@@ -110,6 +120,10 @@ def _answered(call: AnyCall, result: object, revisions: _Revisions) -> AnyOutcom
         case StoreCall() | ReplaceCall(), FragmentPlaced():
             revisions.note(call.key, call.value, result.revision)
             return Accepted()
+        case LogPopCall(), StoredLogEntry() | None:
+            return Observed((None if result is None else result.text,))
+        case LogReadCall(), LogListing():
+            return Observed(tuple(entry.text for entry in result))
         case PlanReadCall(), Plan():
             return Observed((f"{result.phase}/{result.state}",))
         case _:

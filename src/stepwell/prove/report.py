@@ -12,6 +12,9 @@ from stepwell.prove.history import (
     Declined,
     DeleteCall,
     GetCall,
+    LogAppendCall,
+    LogPopCall,
+    LogReadCall,
     NoAnswer,
     NotDone,
     Observed,
@@ -94,6 +97,12 @@ def call_text(call: AnyCall) -> str:
             return f"{call.step} of plan {call.plan}"
         case PlanReadCall():
             return f"get plan {call.plan}"
+        case LogAppendCall():
+            return f"append to log {call.log}: {_value(call.value)}"
+        case LogPopCall():
+            return f"pop from log {call.log}"
+        case LogReadCall():
+            return f"get log {call.log}"
         case _:
             assert_never(call)
 

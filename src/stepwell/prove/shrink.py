@@ -17,8 +17,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from stepwell import limits
-from stepwell.prove.history import Accepted, Declined, DeleteCall, NoAnswer, RecordedCall, keys_of, writes_of
-from stepwell.prove.models import Effect, FragmentModel, PlanModel, observations
+from stepwell.prove.history import (
+    Accepted,
+    Declined,
+    DeleteCall,
+    LogPopCall,
+    NoAnswer,
+    RecordedCall,
+    keys_of,
+    writes_of,
+)
+from stepwell.prove.models import Effect, FragmentModel, LogModel, PlanModel, observations
 from stepwell.prove.partition import Partition
 from stepwell.prove.search import SearchResult, search
 
@@ -61,6 +70,8 @@ def _searched(partition: Partition, calls: Sequence[RecordedCall], watched: Sequ
     model = partition.model(watched)
     if isinstance(model, PlanModel):
         return search(calls, model, model.initial())
+    if isinstance(model, LogModel):
+        return search(calls, model, model.initial())
     return search(calls, model, model.initial())
 
 
@@ -79,8 +90,9 @@ class _Shrinker:
     """The searches for one partition, of which there are only so many."""
 
     def __init__(self, partition: Partition) -> None:
-        self._model: FragmentModel | PlanModel = partition.model()
-        self._searches = limits.PROVE_SHRINK_SEARCHES_MAX
+        self._model: FragmentModel | PlanModel | LogModel = partition.model()
+        is_log = isinstance(self._model, LogModel)  # the order of its values is part of a state: there are many
+        self._searches = limits.PROVE_LOG_SEARCHES_MAX if is_log else limits.PROVE_SHRINK_SEARCHES_MAX
 
     def is_illegal(self, calls: Calls, *, anywhere: bool = False) -> bool:
         """Return True if no order explains the calls, from the initial state or from any state."""
@@ -88,6 +100,11 @@ class _Shrinker:
         if isinstance(model, PlanModel):
             plans = model.any_states(calls) if anywhere else [model.initial()]
             return all(self._spend() and search(calls, model, each) is SearchResult.ILLEGAL for each in plans)
+        if isinstance(model, LogModel):  # what it held before the calls cannot be known, but at the beginning
+            if anywhere or not self._spend():
+                return False
+            found = search(calls, model, model.initial(), steps_max=limits.PROVE_LOG_STEPS_MAX)
+            return found is SearchResult.ILLEGAL
         states = model.any_states(calls) if anywhere else [model.initial()]
         return all(self._spend() and search(calls, model, each) is SearchResult.ILLEGAL for each in states)
 
@@ -136,7 +153,7 @@ def _since(calls: Calls, start_ns: int) -> Iterator[RecordedCall]:
 
 def _weakened(recorded: RecordedCall) -> Iterator[RecordedCall]:
     """Yield the call as one that may or may not take effect; a call that has none is not needed."""
-    if isinstance(recorded.outcome, Accepted | NoAnswer):
+    if isinstance(recorded.outcome, Accepted | NoAnswer) or isinstance(recorded.call, LogPopCall):
         yield replace(recorded, end_ns=None, outcome=NoAnswer())
 
 

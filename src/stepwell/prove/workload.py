@@ -2,8 +2,8 @@
 
 A round is a fraction of a second of the clock that all processes share. In it all lanes (the threads of all processes)
 use the same few keys at the same time, without any message between them: one register, one counter, one pair of keys
-with transactions, and one plan. Every value that is stored is new, so that a value says which call has written it; only
-a counter has values that several calls try to write, and one of them may.
+with transactions, one log and one plan. Every value that is stored is new, so that a value says which call has written
+it; only a counter has values that several calls try to write, and one of them may.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from stepwell.prove.history import (
     AnyOutcome,
     DeleteCall,
     GetCall,
+    LogAppendCall,
+    LogPopCall,
+    LogReadCall,
     Observed,
     PlanReadCall,
     PlanStepCall,
@@ -36,16 +39,17 @@ from stepwell.prove.models import PLAN_START, PLAN_STEPS
 Request = tuple[AnyCall, ...]
 """Calls that are made together: several of them are a batch."""
 
-_SUBJECTS: Final = ("register", "counter", "pair", "plan")
+_SUBJECTS: Final = ("register", "counter", "pair", "plan", "log")
 
 
 class RoundNames(Struct, frozen=True):
-    """The keys of a round, and its plan, if there is one."""
+    """The keys of a round, its log, and its plan, if there is one."""
 
     register: str
     counter: str
     pair: tuple[str, str]
     plan: str | None
+    log: str = "log"
 
 
 def names_of(round_number: int, plans: Sequence[str], rounds: int) -> RoundNames:
@@ -57,6 +61,7 @@ def names_of(round_number: int, plans: Sequence[str], rounds: int) -> RoundNames
         counter=f"{round_number}.counter",
         pair=(f"{round_number}.left", f"{round_number}.right"),
         plan=plans[at] if rest == 0 and at < len(plans) else None,
+        log=f"{round_number}.log",
     )
 
 
@@ -86,6 +91,8 @@ class CallGenerator:
         match outcome:
             case Observed(values) if isinstance(call, PlanReadCall):
                 self._position = values[0] or PLAN_START
+            case Observed() if isinstance(call, LogPopCall | LogReadCall):
+                pass
             case Observed(values):
                 self._known.update(zip(keys_of(call), values, strict=True))
             case Accepted() if isinstance(call, PlanStepCall):
@@ -104,6 +111,8 @@ class CallGenerator:
                 return self._count(self._names.counter)
             case "pair":
                 return self._pair_call()
+            case "log":
+                return self._log_call(self._names.log)
             case "plan" if self._names.plan is not None:
                 return self._plan_call(self._names.plan)
             case _:
@@ -133,6 +142,12 @@ class CallGenerator:
         if choice < 4:  # noqa: PLR2004
             return TransactCall(tuple(StoreCall(key, self._value()) for key in self._names.pair))
         return SnapshotCall(self._names.pair) if choice == 4 else GetCall(self._random.choice(self._names.pair))  # noqa: PLR2004
+
+    def _log_call(self, log: str) -> AnyCall:
+        choice = self._random.randrange(6)
+        if choice < 3:  # noqa: PLR2004 - the weights of the calls
+            return LogAppendCall(log, self._value())
+        return LogPopCall(log) if choice < 5 else LogReadCall(log)  # noqa: PLR2004
 
     def _plan_call(self, plan: str) -> AnyCall:
         """Return a step that looks possible, so that several lanes try the same one."""

@@ -8,9 +8,12 @@ from typing import Final, cast
 import msgspec
 from msgspec.structs import replace
 
+from stepwell.domain.applies.model import ApplyTicket
 from stepwell.domain.changesets.model import Changeset, ContextRow, EntryRow
 from stepwell.domain.events import AnyEvent
+from stepwell.domain.logs.model import LogEntryRow, LogRow
 from stepwell.domain.plans.model import Action, Decision, Plan
+from stepwell.domain.pools.model import TokenPool
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.replies import Row
 from stepwell.domain.tiers.model import TierBudget
@@ -27,6 +30,10 @@ _TABLES: Final[dict[type, object]] = {
     Changeset: rows.CHANGESETS,
     EntryRow: rows.ENTRIES,
     ReceiptRow: rows.RECEIPTS,
+    TokenPool: rows.POOLS,
+    LogRow: rows.LOGS,
+    LogEntryRow: rows.LOG_ENTRIES,
+    ApplyTicket: rows.TICKETS,
 }
 _json = msgspec.json.Encoder(order="deterministic")
 

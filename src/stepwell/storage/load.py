@@ -18,11 +18,12 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
+from stepwell.domain.applies.model import ApplyTicket
 from stepwell.domain.changesets.model import EntryRow
 from stepwell.domain.plans.model import Lease, Plan
 from stepwell.domain.replies import Row
 from stepwell.domain.tiers.model import TierBudget
-from stepwell.domain.tiers.table import FragmentEntry
+from stepwell.domain.tiers.tier_index import FragmentEntry
 from stepwell.errors import ProtocolError, StepwellError, StoreDamaged
 from stepwell.protocol.codec import decode_results
 from stepwell.storage import log_view, rows
@@ -75,6 +76,10 @@ TABLES: Final = (
     "changesets",
     "entries",
     "receipts",
+    "pools",
+    "logs",
+    "log_entries",
+    "apply_tickets",
     "sessions",
     "replies",
     "reply_parts",
@@ -123,7 +128,7 @@ def load_from(db: Database) -> StoredState:
     if unowned := leases.keys() - {row.plan_id for row in found if isinstance(row, Plan)}:
         raise StoreDamaged(f"table leases, plan_id {min(unowned)!r}: there is no such plan")
     fragments = tables.fragments()
-    counted = len(fragments) + sum(1 for row in found if not isinstance(row, TierBudget | EntryRow))
+    counted = len(fragments) + sum(1 for row in found if not isinstance(row, TierBudget | EntryRow | ApplyTicket))
     if problem := vanished(store, counted):
         raise StoreDamaged(problem)
     return StoredState(
@@ -258,6 +263,10 @@ class _TableReader:
         found += self.select(rows.CHANGESETS, rows.CHANGESETS.row)
         found += self.select(rows.ENTRIES, rows.ENTRIES.row)
         found += self.select(rows.RECEIPTS, rows.RECEIPTS.row)
+        found += self.select(rows.POOLS, rows.POOLS.row)
+        found += self.select(rows.LOGS, rows.LOGS.row)
+        found += self.select(rows.LOG_ENTRIES, rows.LOG_ENTRIES.row)
+        found += self.select(rows.TICKETS, rows.TICKETS.row)
         return found, leases
 
     def fragments(self) -> list[FragmentEntry]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
+from functools import lru_cache
 from types import UnionType
 from typing import Final, Generic, Literal, TypeVar, cast, get_args
 
@@ -20,11 +21,15 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from stepwell import limits
+from stepwell.domain.applies.model import ApplyTicket
 from stepwell.domain.changesets.model import Changeset, Content, ContextRow, EntryRow
+from stepwell.domain.logs.model import LogEntryRow, LogRow
 from stepwell.domain.plans.model import Action, Decision, Lease, Plan
+from stepwell.domain.pools.model import TokenPool
 from stepwell.domain.receipts.model import ReceiptRow
-from stepwell.domain.tiers.model import NO_METADATA, FragmentRow, TierBudget
-from stepwell.domain.tiers.table import FragmentEntry
+from stepwell.domain.tiers.model import NO_METADATA, FragmentRow, TierBudget, Writer
+from stepwell.domain.tiers.tier_index import FragmentEntry
 from stepwell.errors import StoreDamaged
 from stepwell.storage.sql import Database
 from stepwell.storage.store import UNCOUNTED, BodyRow, ReplyPart, SessionRow
@@ -104,6 +109,9 @@ DECISIONS: Final = RowTable("decisions", Decision, ("decision_id",))
 CONTEXTS: Final = RowTable("contexts", ContextRow, ("context_id",))
 CHANGESETS: Final = RowTable("changesets", Changeset, ("changeset_id",))
 RECEIPTS: Final = RowTable("receipts", ReceiptRow, ("receipt_id",))
+POOLS: Final = RowTable("pools", TokenPool, ("name",))
+LOGS: Final = RowTable("logs", LogRow, ("project", "name"))
+TICKETS: Final = RowTable("apply_tickets", ApplyTicket, ("ticket_id",))
 
 
 class _Entries(CheckedTable):
@@ -156,10 +164,36 @@ def _content(digest: Value, size: Value, held: Value, mode: Value) -> tuple[Valu
 
 ENTRIES: Final = _Entries()
 
+
+class _LogEntries(CheckedTable):
+    """The table of the entries of logs. It has the interface of `RowTable`, and is faster: there may be millions."""
+
+    def __init__(self) -> None:
+        super().__init__("log_entries", LogEntryRow.__struct_fields__, ("log", "position"))
+
+    def values(self, row: LogEntryRow) -> Values:
+        metadata = _json.encode(row.metadata).decode() if row.metadata else _NO_METADATA
+        return (row.log, row.position, row.digest, row.size, row.at_ms, row.revision, row.kind, metadata)
+
+    def row(self, values: Sequence[Value]) -> LogEntryRow:
+        *fields, metadata = values
+        try:
+            found = NO_METADATA if metadata == _NO_METADATA else _metadata.decode(cast(str, metadata))
+            row = msgspec.convert((*fields, found), LogEntryRow)
+        except (msgspec.MsgspecError, TypeError, ValueError) as error:
+            raise self.damage(values, error) from error
+        return row if row.metadata else msgspec.structs.replace(row, metadata=NO_METADATA)
+
+
+LOG_ENTRIES: Final = _LogEntries()
+
 _USE: Final = ("tick", "touched_at_ms", "last_accessed_ms", "access_count", "accesses_since_move")
-_FRAGMENT_FIELDS: Final = len(FragmentRow.__struct_fields__)
+_FIRST_FIELDS: Final = FragmentRow.__struct_fields__[: FragmentRow.__struct_fields__.index("metadata") + 1]
+_LATER_FIELDS: Final = FragmentRow.__struct_fields__[len(_FIRST_FIELDS) :]  # came with a later version, and end a row
+_METADATA: Final = len(_FIRST_FIELDS) - 1
+_USED: Final = slice(len(_FIRST_FIELDS), len(_FIRST_FIELDS) + len(_USE))
 FRAGMENTS: Final = CheckedTable(
-    "fragments", (*FragmentRow.__struct_fields__, *_USE), ("project", "fragment_id"), "tick"
+    "fragments", (*_FIRST_FIELDS, *_USE, *_LATER_FIELDS), ("project", "fragment_id"), "tick"
 )
 DELETE_FRAGMENT: Final = "DELETE FROM fragments WHERE serial = ?"
 
@@ -187,7 +221,23 @@ def fragment_values(entry: FragmentEntry) -> Values:
         row.serial,
         _json.encode(row.metadata).decode() if row.metadata else _NO_METADATA,
         *use_values(entry),
+        None if row.writer is None else _writer_text(row.writer),
+        int(row.keep),
+        row.expires_at_ms,
+        row.expires_after_ms,
     )
+
+
+@lru_cache(limits.WRITERS_CACHED_MAX)
+def _writer_text(writer: Writer) -> str:
+    """Return a writer as JSON. The fragments of one session mostly have the same."""
+    return _json.encode(writer).decode()
+
+
+@lru_cache(limits.WRITERS_CACHED_MAX)
+def _writer(text: str) -> Writer:
+    """Return the writer of a JSON text, as the object that all fragments with this text share."""
+    return msgspec.json.decode(text, type=Writer)
 
 
 def use_values(entry: FragmentEntry) -> Values:
@@ -200,7 +250,7 @@ _Use = tuple[int, int, int, int, int]
 
 
 _SHARED_COLUMNS: Final = tuple(
-    (*FragmentRow.__struct_fields__, *_USE).index(name)
+    FRAGMENTS.columns.index(name)
     for name in ("project", "source", "kind", "placed_at_ms", "created_at_ms", "touched_at_ms", "last_accessed_ms")
 )
 
@@ -227,22 +277,28 @@ class FragmentDecoder:
 
 def fragment_entry(values: Sequence[Value]) -> FragmentEntry:
     """Return a fragment from its columns, or raise `StoreDamaged`."""
-    metadata = values[_FRAGMENT_FIELDS - 1]
+    metadata = values[_METADATA]
+    writer, keep, *expiry = values[_USED.stop :]
     try:
         row = msgspec.convert(
             (
-                *values[: _FRAGMENT_FIELDS - 1],
+                *values[:_METADATA],
                 {} if metadata == _NO_METADATA else _metadata.decode(cast(str, metadata)),
+                None,
+                keep == 1 if keep in {0, 1} else keep,
+                *expiry,
             ),
             FragmentRow,
         )
-        tick, touched, last, count, since = msgspec.convert(values[_FRAGMENT_FIELDS:], _Use)
+        tick, touched, last, count, since = msgspec.convert(values[_USED], _Use)
+        stored_by = None if writer is None else _writer(cast(str, writer))
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         raise FRAGMENTS.damage(values, error) from error
     row = msgspec.structs.replace(
         row,
         metadata=row.metadata or NO_METADATA,
         serial=row.revision if row.serial == row.revision else row.serial,  # one object, as for a new fragment
+        writer=stored_by,
     )
     return FragmentEntry(row, tick, touched, last, access_count=count, accesses_since_move=since)
 
@@ -355,6 +411,10 @@ TABLES: Final[tuple[CheckedTable, ...]] = (
     CHANGESETS,
     ENTRIES,
     RECEIPTS,
+    POOLS,
+    LOGS,
+    LOG_ENTRIES,
+    TICKETS,
     SESSIONS,
     REPLIES,
     REPLY_PARTS,
@@ -364,8 +424,10 @@ TABLES: Final[tuple[CheckedTable, ...]] = (
 """All tables with checksums. The parts of bodies have none, because the digest of the body covers them."""
 
 
-COUNTED: Final = (FRAGMENTS, ACTIONS, PLANS, DECISIONS, CONTEXTS, CHANGESETS, RECEIPTS)
-"""The tables whose rows are counted. Entries and bodies are missed by rows that refer to them or by their numbers."""
+COUNTED: Final = (FRAGMENTS, ACTIONS, PLANS, DECISIONS, CONTEXTS, CHANGESETS, RECEIPTS, POOLS, LOGS, LOG_ENTRIES)
+"""The tables whose rows are counted. Entries and bodies are missed by rows that refer to them or by their numbers, and
+tickets by the places of those behind them.
+"""
 
 
 def verify(connection: Database) -> None:

@@ -9,15 +9,17 @@ run inside the transaction of the manager's start, so that a failed start leaves
     fragments   rows of fragments with their access times, by serial
     bodies      one row per body, by number: its bytes, or the upload that has its parts
     body_parts  parts of large bodies
-    actions, plans, leases, decisions, contexts, changesets, entries, receipts
+    actions, plans, leases, decisions, contexts, changesets, entries, receipts, logs, log_entries
                 rows of the domain, nested fields as JSON
+    pools       pools of tokens, with their leases as JSON
+    apply_tickets  callers that wait to apply a plan to a tree
     sessions    clients that may come back, with the replies that they may ask for again in `replies`
     reply_parts results of batches that were not complete when they were committed
     events      the latest events as JSON, for watchers that come late
     redo_log    the changes of the latest commits, which the tables do not have yet (see `redo_log`)
 
 Each table but `body_parts` has a checksum for each row (see `table`). A migration that changes the columns of rows
-verifies the old checksums first, and then writes new ones.
+writes new checksums where the old ones are right: a damaged row stays one.
 
 A published migration is never edited, except for comments in it: a database may have been made by it. Each version has
 a database among the tests, which every later version has to read.
@@ -254,7 +256,58 @@ CREATE TABLE redo_log (
 )
 """
 
-MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH)
+# A row whose checksum was wrong keeps it, so that it is found damaged as before.
+_EIGHTH: Final = """
+ALTER TABLE fragments ADD COLUMN writer TEXT;
+ALTER TABLE fragments ADD COLUMN keep INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE fragments ADD COLUMN expires_at_ms INTEGER;
+ALTER TABLE fragments ADD COLUMN expires_after_ms INTEGER;
+UPDATE fragments SET checksum = row_checksum(project, fragment_id, source, kind, detail_depth, tokens, size,
+    digest, tier, placed_at_ms, created_at_ms, revision, serial, metadata, tick, touched_at_ms, last_accessed_ms,
+    access_count, accesses_since_move, writer, keep, expires_at_ms, expires_after_ms)
+    WHERE checksum = row_checksum(project, fragment_id, source, kind, detail_depth, tokens, size,
+    digest, tier, placed_at_ms, created_at_ms, revision, serial, metadata, tick, touched_at_ms, last_accessed_ms,
+    access_count, accesses_since_move);
+ALTER TABLE sessions ADD COLUMN label TEXT NOT NULL DEFAULT '';
+UPDATE sessions SET checksum = row_checksum(session_id, projects, pid, process, answered, generation, label)
+    WHERE checksum = row_checksum(session_id, projects, pid, process, answered, generation);
+CREATE TABLE pools (
+    name TEXT PRIMARY KEY, tokens INTEGER NOT NULL, period_ms INTEGER, soft_percent INTEGER NOT NULL,
+    spent_parts INTEGER NOT NULL, at_ms INTEGER NOT NULL, leases TEXT NOT NULL, created_at_ms INTEGER NOT NULL,
+    revision INTEGER NOT NULL, checksum INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE logs (
+    project TEXT NOT NULL, name TEXT NOT NULL,
+    serial INTEGER NOT NULL,      -- by which its entries name it
+    head INTEGER NOT NULL, first_position INTEGER NOT NULL, last_position INTEGER NOT NULL,
+    next_position INTEGER NOT NULL, created_at_ms INTEGER NOT NULL, keep_entries INTEGER, keep_ms INTEGER,
+    checksum INTEGER NOT NULL,
+    PRIMARY KEY (project, name)
+) WITHOUT ROWID;
+CREATE TABLE log_entries (
+    log INTEGER NOT NULL,         -- the serial; 0: popped entries, which go after a time
+    position INTEGER NOT NULL, digest BLOB NOT NULL, size INTEGER NOT NULL, at_ms INTEGER NOT NULL,
+    revision INTEGER NOT NULL, kind TEXT NOT NULL, metadata TEXT NOT NULL,
+    checksum INTEGER NOT NULL,
+    PRIMARY KEY (log, position)
+) WITHOUT ROWID;
+ALTER TABLE plans ADD COLUMN labels TEXT NOT NULL DEFAULT '[]';
+UPDATE plans SET checksum = row_checksum(plan_id, parent_plan_id, root_plan_id, depth, action_name, description,
+    definition_of_done, arguments, project_links, invariants, read_only, created_at_ms, phase, state, times,
+    version, attempt, executed_attempt, fence, errors, changeset_ids, decision_ids, reversion_count,
+    last_checkpoint_id, subplans, validations, retries_left, merged, conflicts, applied, constrained, rolled_back,
+    labels) WHERE checksum = row_checksum(plan_id, parent_plan_id, root_plan_id, depth, action_name, description,
+    definition_of_done, arguments, project_links, invariants, read_only, created_at_ms, phase, state, times,
+    version, attempt, executed_attempt, fence, errors, changeset_ids, decision_ids, reversion_count,
+    last_checkpoint_id, subplans, validations, retries_left, merged, conflicts, applied, constrained, rolled_back);
+CREATE TABLE apply_tickets (
+    ticket_id TEXT PRIMARY KEY, tree TEXT NOT NULL, plan_id TEXT NOT NULL, session_id TEXT NOT NULL,
+    priority INTEGER NOT NULL, joined_at_ms INTEGER NOT NULL, revision INTEGER NOT NULL, place INTEGER NOT NULL,
+    turn_until_ms INTEGER, checksum INTEGER NOT NULL
+) WITHOUT ROWID
+"""
+
+MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH)
 VERSION: Final = len(MIGRATIONS)
 LOGGED_SINCE: Final = 7
 """The first version with a redo log."""
@@ -282,7 +335,8 @@ def version_of(connection: Database) -> int:
 def migrate(connection: Database) -> int:
     """Migrate the tables to the present version, inside the caller's transaction. Return the version that they had.
 
-    The redo log is of the old version too, and is applied first. Raise `StoreDamaged` for a damaged record of it.
+    The redo log is of the old version too, and is applied first. Raise `StoreDamaged` for a damaged record of it, and
+    for a damaged row that would get a new checksum.
     """
     found = version_of(connection)
     if found >= LOGGED_SINCE:
@@ -300,15 +354,16 @@ def start_new_epoch(connection: Database) -> str:
 
     The caller has applied the redo log and verified the checksums, because rows get new ones here.
 
-    Clients of the old history must not mistake this one for it. Sessions and replies are deleted, so that no client
-    continues a session. The mark, if there is one, is of the old history and counts no more. Leases end at the latest
-    stored time, so that the first housekeeping of a manager releases them.
+    Clients of the old history must not mistake this one for it. Sessions, their replies and their tickets in queues of
+    applies are deleted, so that no client continues a session. The mark, if there is one, is of the old history and
+    counts no more. Leases end at the latest stored time, so that the first housekeeping of a manager releases them.
     """
     epoch = new_id()
     connection.execute("UPDATE store SET epoch = ?, has_mark = 0", (epoch,))
     connection.execute("DELETE FROM sessions")
     connection.execute("DELETE FROM replies")
     connection.execute("DELETE FROM reply_parts")
+    connection.execute("DELETE FROM apply_tickets")
     connection.execute("UPDATE leases SET expires_at_ms = min(expires_at_ms, (SELECT clock_ms FROM store))")
     connection.execute(STORE.seal)
     connection.execute(LEASES.seal)

@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from stepwell.domain.events import AnyEvent
 from stepwell.domain.replies import Row
-from stepwell.domain.tiers.table import FragmentEntry, Key
+from stepwell.domain.tiers.table import Key
+from stepwell.domain.tiers.tier_index import FragmentEntry
 from stepwell.text import PlainEnum
 
 UNCOUNTED: Final = -1
@@ -40,6 +41,7 @@ class SessionRow(Struct, frozen=True):
     process: str  # empty if the process could not be seen
     answered: int = 0
     generation: int = 0  # random, and new each time that the session is created
+    label: str = ""  # the client's own name for itself
 
 
 class ReplyPart(NamedTuple):

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from stepwell import limits
+from stepwell.clock import StateClock
 from stepwell.errors import InvalidArgument
-from stepwell.manager import state_owner
 
 # A fixed date, so that a test gives the same times on every day.
 _START: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -74,7 +74,7 @@ class Clock:
         self._followers.remove(catch_up)
 
 
-class ManagerClock(state_owner.StateClock):
+class ManagerClock(StateClock):
     """The clock as one manager sees it.
 
     It is never behind the times that an earlier manager of the same data directory has stored, because that one may

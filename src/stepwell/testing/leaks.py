@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,8 +36,8 @@ class Resource(NamedTuple):
     name: str
 
 
-Snapshot = frozenset[Resource]
-"""The resources that exist at one moment."""
+Snapshot = dict[str, frozenset[str]]
+"""The names of the resources that exist at one moment, by their kind."""
 
 
 @contextmanager
@@ -98,8 +97,17 @@ def _left_behind(before: Snapshot, sockets: str, settle_seconds: float) -> list[
 
 
 def _snapshot(sockets: str) -> Snapshot:
-    """Return the resources that exist now; `sockets` is the directory in which managers make theirs."""
-    return frozenset(chain(_processes(), _threads(), _descriptors(), _socket_directories(sockets), _shared_memory()))
+    """Return the resources that exist now; `sockets` is the directory in which managers make theirs.
+
+    This runs twice a test. Therefore it takes the names as the kernel lists them, in as few steps as possible.
+    """
+    return {
+        "process": frozenset(os.listdir("/proc")),  # and some other entries, which `_is_ours` finds to be none
+        "thread": frozenset(_threads()),
+        "descriptor": frozenset(_descriptors()),
+        "directory": frozenset(_socket_directories(sockets)),
+        "shared memory": frozenset(_shared_memory()),
+    }
 
 
 def _new_since(before: Snapshot, sockets: str) -> set[Resource]:
@@ -107,7 +115,8 @@ def _new_since(before: Snapshot, sockets: str) -> set[Resource]:
 
     Ownership is checked for new resources only, because the check is slow and there is seldom a new one.
     """
-    return {resource for resource in _snapshot(sockets) - before if _is_ours(resource)}
+    new = (Resource(kind, name) for kind, names in _snapshot(sockets).items() for name in names - before[kind])
+    return {resource for resource in new if _is_ours(resource)}
 
 
 def _is_ours(resource: Resource) -> bool:
@@ -118,11 +127,11 @@ def _is_ours(resource: Resource) -> bool:
     """
     match resource.kind:
         case "process":
-            return _is_descendant(resource.name)
+            return resource.name.isdecimal() and _is_descendant(resource.name)
         case "directory":
             return not _listens_elsewhere(resource.name)
         case "shared memory":
-            return not any(_maps(each.name, resource.name) for each in _processes() if not _is_of_this_tree(each.name))
+            return not any(_maps(pid, resource.name) for pid in _processes() if not _is_of_this_tree(pid))
         case _:
             return True
 
@@ -131,9 +140,7 @@ def _listens_elsewhere(directory: str) -> bool:
     """Return True if a process outside this tree has a socket in the directory."""
     rows = (row.split(maxsplit=7) for row in Path("/proc/net/unix").read_text().splitlines())
     sockets = {f"socket:[{row[6]}]" for row in rows if row[-1].startswith(f"{directory}/")}
-    return bool(sockets) and any(
-        _has_open(each.name, sockets) for each in _processes() if not _is_of_this_tree(each.name)
-    )
+    return bool(sockets) and any(_has_open(pid, sockets) for pid in _processes() if not _is_of_this_tree(pid))
 
 
 def _has_open(pid: str, names: set[str]) -> bool:
@@ -158,8 +165,8 @@ def _maps(pid: str, path: str) -> bool:
     return False
 
 
-def _processes() -> Iterator[Resource]:
-    return (Resource("process", entry) for entry in os.listdir("/proc") if entry.isdecimal())
+def _processes() -> Iterator[str]:
+    return (entry for entry in os.listdir("/proc") if entry.isdecimal())
 
 
 def _is_descendant(pid: str) -> bool:
@@ -176,20 +183,20 @@ def _null_separated(pid: str, file: str) -> list[bytes]:
     return Path(f"/proc/{pid}/{file}").read_bytes().split(b"\0")
 
 
-def _threads() -> Iterator[Resource]:
-    return (Resource("thread", f"{thread.name} ({thread.ident})") for thread in threading.enumerate())
+def _threads() -> list[str]:
+    return [f"{thread.name} ({thread.ident})" for thread in threading.enumerate()]
 
 
-def _descriptors() -> Iterator[Resource]:
+def _descriptors() -> Iterator[str]:
     """Yield the open descriptors. Mapped memory is among them, because an `mmap` keeps a descriptor of its own."""
     for entry in os.listdir("/proc/self/fd"):
         # The descriptor that lists the directory is itself listed, and gone.
         with suppress(FileNotFoundError):
             if int(entry) > _STANDARD_STREAMS:
-                yield Resource("descriptor", f"{entry} -> {os.readlink(f'/proc/self/fd/{entry}')}")
+                yield f"{entry} -> {os.readlink(f'/proc/self/fd/{entry}')}"
 
 
-def _socket_directories(parent: str) -> Iterator[Resource]:
+def _socket_directories(parent: str) -> Iterator[str]:
     """Yield the directories in which managers listen.
 
     They are only searched where this process would make one. The directory for temporary files belongs to all programs
@@ -198,11 +205,11 @@ def _socket_directories(parent: str) -> Iterator[Resource]:
     with suppress(FileNotFoundError):  # the environment may name a directory that does not exist
         for name in os.listdir(parent):
             if name.startswith("stepwell-"):
-                yield Resource("directory", os.path.join(parent, name))
+                yield os.path.join(parent, name)
 
 
-def _shared_memory() -> Iterator[Resource]:
-    return (Resource("shared memory", f"/dev/shm/{name}") for name in os.listdir("/dev/shm"))
+def _shared_memory() -> Iterator[str]:
+    return (f"/dev/shm/{name}" for name in os.listdir("/dev/shm"))
 
 
 def _describe(resource: Resource) -> str:

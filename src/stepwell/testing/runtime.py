@@ -25,10 +25,10 @@ from msgspec.structs import asdict, replace
 from stepwell import limits
 from stepwell.client.client import Client, connect
 from stepwell.client.session.tokens import counter
+from stepwell.clock import StateClock
 from stepwell.domain.checks import require_instance
 from stepwell.domain.tiers.model import TierBudget
 from stepwell.errors import InvalidArgument, NotOwner, RuntimeFault
-from stepwell.manager import state_owner
 from stepwell.manager.process import Settings, opened, resume
 from stepwell.storage.store import Durability
 from stepwell.telemetry import Logger, LogLevel
@@ -122,9 +122,9 @@ class LocalRuntime:
         """The address of the manager for `stepwell.connect`, also in other processes of the same user."""
         return self._settings.address
 
-    def client(self, projects: Iterable[str] | None = None) -> Client:
+    def client(self, projects: Iterable[str] | None = None, *, label: str = "") -> Client:
         """Return a new client. It is closed with this runtime, if not before."""
-        client = connect(self.address, projects)
+        client = connect(self.address, projects, label=label)
         client.belongs_to(self, self._is_durable)
         self._clients.append(client)
         return client
@@ -212,7 +212,7 @@ class LocalRuntime:
 
     def _run_manager(self, settings: Settings) -> None:
         """Run one manager until it is closed or killed."""
-        clock = state_owner.StateClock if self._clock is None else partial(ManagerClock, self._clock)
+        clock = StateClock if self._clock is None else partial(ManagerClock, self._clock)
         with contextlib.ExitStack() as stack:
             requests = stack.enter_context(opened(settings, self._log, clock))
             loop = LocalLoop(self._listener, requests, self._mailbox, self.faults, self._log)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 from ulid import ULID
@@ -19,7 +19,7 @@ from stepwell.domain.plans.model import (
     Position,
     ProjectLink,
 )
-from stepwell.errors import ActionUnavailable, AlreadyExists, NotFound, PlanNotReady
+from stepwell.errors import ActionUnavailable, AlreadyExists, NotFound, PlanNotReady, TreeQueued
 from tests.doubles.unsynchronised.seam import Seam, no_seam
 
 
@@ -30,6 +30,8 @@ class PlanLifecycleService:
         self._seam = seam
         self._actions: dict[str, Action] = {}
         self._plans: dict[str, Plan] = {}
+        self._applying: dict[str, str] = {}  # by tree
+        self.begun: list[str] = []
 
     def create_action(
         self,
@@ -80,7 +82,12 @@ class PlanLifecycleService:
         return action
 
     def use_action(
-        self, name: str, *, projects: Sequence[str], arguments: Mapping[str, ArgumentValue] | None = None
+        self,
+        name: str,
+        *,
+        projects: Sequence[str],
+        arguments: Mapping[str, ArgumentValue] | None = None,
+        labels: Sequence[str] = (),
     ) -> Plan:
         """Use an action. Two callers that find it unspent both use it."""
         action = self.get_action(name)
@@ -105,6 +112,7 @@ class PlanLifecycleService:
             phase=Phase.STRATEGIZE,
             state=PlanState.QUEUED,
             times={},
+            labels=tuple(sorted({*labels})),
         )
         self._plans[plan_id] = plan
         return plan
@@ -129,6 +137,30 @@ class PlanLifecycleService:
     def start_execute(self, plan_id: str) -> Plan:
         """Start the execution. Two callers that find the plan queued both start."""
         return self._move("start_execute", plan_id, Phase.EXECUTE, PlanState.QUEUED, PlanState.PROCESSING)
+
+    def start_ready(self, plan_ids: Sequence[str], *, labels: Collection[str]) -> Plan | None:
+        """Start the strategy of the first plan that is queued and that the caller can do.
+
+        Two callers that find the same plan both start it.
+        """
+        for plan in [self._plans[plan_id] for plan_id in plan_ids]:
+            if plan.position == Position(Phase.STRATEGIZE, PlanState.QUEUED) and {*plan.labels} <= {*labels}:
+                self._seam("start_ready: found, not started")
+                started = replace(plan, state=PlanState.PROCESSING, version=plan.version + 1)
+                self._plans[plan.plan_id] = started
+                return started
+        return None
+
+    def begin_apply(self, plan_id: str, *, tree: str) -> None:
+        """Begin to apply a plan to a tree, unless another plan is first in its queue or being applied there.
+
+        Two callers that find the tree free both begin.
+        """
+        if (present := self._applying.get(tree)) is not None:
+            raise TreeQueued(f"plan {present!r} is being applied to {tree!r}")
+        self._seam("begin_apply: checked, not begun")
+        self._applying[tree] = plan_id
+        self.begun.append(plan_id)
 
     def _move(self, event: str, plan_id: str, phase: Phase, source: PlanState, target: PlanState) -> Plan:
         plan = self.get_plan(plan_id)

@@ -40,10 +40,16 @@ class ContextTierService:
         self._cold: dict[Key, _Item] = {}
         self._uses = 0
 
-    def store(self, fragment: Fragment, *, tier: Tier = Tier.HOT) -> FragmentPlaced:
-        """Insert or replace, and then, in a second step, enforce the budget."""
+    def store(self, fragment: Fragment, *, tier: Tier = Tier.HOT, unique: bool = False) -> FragmentPlaced:
+        """Insert or replace, and then, in a second step, enforce the budget. With `unique`, look for an equal first."""
         key = _key(fragment.project, fragment.fragment_id)
         item = _Item(fragment, self._use())
+        if unique:
+            for other_tier in Tier:
+                for name, each in self._dict(other_tier).items():
+                    if (name[0], each.digest) == (key[0], item.digest) and name != key:
+                        return _placed(name, each, other_tier, Note.EQUAL_BODY)
+            self._seam("store: no equal body, not stored")
         for other in Tier:
             self._dict(other).pop(key, None)
         self._seam("store: taken out, not put in")

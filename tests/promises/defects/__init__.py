@@ -8,10 +8,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.promises.defects import answers, bounds, durability, memory, order, peers, plans, requests, tasks, trees
+from tests.promises.defects import (
+    answers,
+    bounds,
+    durability,
+    logs,
+    memory,
+    order,
+    peers,
+    plans,
+    requests,
+    tasks,
+    trees,
+)
 from tests.promises.model import Defect
 
-TABLES = (order, bounds, plans, peers, durability, requests, tasks, memory, answers, trees)
+TABLES = (order, bounds, plans, peers, durability, requests, tasks, memory, answers, trees, logs)
 
 DEFECTS: Final[tuple[Defect, ...]] = tuple(
     sorted((each for table in TABLES for each in table.DEFECTS), key=lambda defect: defect.promise)

@@ -9,11 +9,14 @@ from tests.simulator.bugs import (  # noqa: F401 - importing a module enters its
     domain,
     events,
     index,
+    logs,
     loop,
     memory,
+    pools,
     replies,
     storage,
     tasks,
+    teams,
 )
 from tests.simulator.bugs.registry import BUGS, Bug
 

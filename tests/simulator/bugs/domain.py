@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from unittest import mock
 
 from stepwell.domain import leases, machine
 from stepwell.domain.changesets import rules as changeset_rules
@@ -11,12 +12,16 @@ from stepwell.domain.changesets.model import Changeset, ChangesetOwner, Changese
 from stepwell.domain.plans import decisions, subplans, transitions
 from stepwell.domain.plans import rules as plan_rules
 from stepwell.domain.plans.model import Lease, Plan
+from stepwell.domain.replies import FragmentChecked
 from stepwell.domain.state import State
 from stepwell.domain.tiers import rules as tier_rules
 from stepwell.domain.tiers.budget import FragmentChanged
+from stepwell.domain.tiers.commands import RequireFragment
 from stepwell.domain.tiers.fast_path import StoreRun
 from stepwell.domain.tiers.model import FragmentRow
-from stepwell.domain.verdict import Origin, RowChanged
+from stepwell.domain.tiers.table import Key
+from stepwell.domain.tiers.tier_index import FragmentEntry
+from stepwell.domain.verdict import DECIDERS, Origin, RowChanged, Verdict
 from stepwell.errors import NoActiveChangeset, PlanNotReady
 from stepwell.manager.housekeeping import Housekeeping
 from stepwell.manager.state_owner import MANAGER, StateOwner
@@ -105,3 +110,31 @@ def closed_changeset_grows() -> AbstractContextManager[None]:
         return found if found is not None else open_changeset(state, changeset_id, plan, context_id)
 
     return patched((changeset_rules, "_open_changeset", any_changeset))
+
+
+@bug("The manager compares no time of expiry: a fragment that has expired is there for every command.")
+def expiry_is_ignored() -> AbstractContextManager[None]:
+    return patched(
+        (FragmentEntry, "is_expired", lambda _self, _now_ms: False),
+        (Housekeeping, "has_expired", False),
+        (StateOwner, "next_fragment_expiry_ms", None),
+    )
+
+
+@bug("A store with `unique` does not find the equal body of another session.")
+def unique_within_a_session() -> AbstractContextManager[None]:
+    find_equal = tier_rules._find_equal
+
+    def find_own(state: State, key: Key, digest: bytes, origin: Origin) -> FragmentRow | None:
+        found = find_equal(state, key, digest, origin)
+        return found if found and found.writer and found.writer.session_id == origin.session_id else None
+
+    return patched((tier_rules, "_find_equal", find_own))
+
+
+@bug("`require` compares nothing in a transaction.")
+def require_ignored() -> AbstractContextManager[None]:
+    def allow(_state: State, _command: RequireFragment, _origin: Origin) -> Verdict:
+        return Verdict(FragmentChecked(None))
+
+    return mock.patch.dict(DECIDERS, {RequireFragment: allow})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager
 
-from stepwell.domain.tiers.table import FragmentEntry
+from stepwell.domain.tiers.tier_index import FragmentEntry
 from stepwell.manager import process
 from stepwell.manager.loop import Loop
 from stepwell.memory.reader import index_reader
@@ -88,3 +88,11 @@ def index_stamp_not_compared() -> AbstractContextManager[None]:
         return known if time.clock_gettime_ns(time.CLOCK_BOOTTIME) < until_ns else None
 
     return patched((IndexReader, "find", find_known))
+
+
+@bug("A client that knows the record of a fragment does not compare its time of expiry any more.")
+def index_expiry_compared_once() -> AbstractContextManager[None]:
+    def as_others(self: KnownRecord, _before: KnownRecord | None) -> KnownRecord:
+        return self
+
+    return patched((KnownRecord, "looked_up_each_time", as_others))

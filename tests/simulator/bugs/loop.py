@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager
 
+from stepwell.clock import StateClock
 from stepwell.manager.connection import ClientConnection
 from stepwell.manager.large_requests import LargeRequests
 from stepwell.manager.loop import Loop
 from stepwell.manager.request_handler import LargeRequest
-from stepwell.manager.state_owner import StateClock
 from stepwell.protocol.framing import HEADER, Framer
 from stepwell.transport.peer import Peer
 from tests.simulator.bugs.registry import bug, patched

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from stepwell.domain.replies import Row
 from stepwell.domain.state import State
-from stepwell.domain.tiers.table import FragmentEntry
+from stepwell.domain.tiers.tier_index import FragmentEntry
 from stepwell.manager.journal import Journal
 from stepwell.storage import redo_log, schema, sqlite
 from stepwell.storage.files.mark import Mark

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import stepwell as sw
 from stepwell.aio.services import PlanExecutionContext
-from tests.simulator.oracle import Violation
+from tests.simulator.violation import Violation
 from tests.simulator.workloads.base import PROJECT, Actor
 from tests.simulator.workloads.plans import ACTION, ensure_action, note_lease
 

@@ -7,6 +7,8 @@ from tests.simulator.workloads.base import PROJECT, Actor
 
 PLANS = 3
 ACTION = "local/simulated"
+NEEDS: tuple[tuple[str, ...], ...] = ((), (), ("gpu",), ("gpu", "python"))
+ABLE: tuple[tuple[str, ...] | None, ...] = (None, (), ("gpu",), ("python", "gpu"))
 
 
 async def ensure_action(actor: Actor) -> None:
@@ -91,17 +93,24 @@ async def work_on_children(actor: Actor) -> None:
         count = actor.random.randint(2, 4)
         aliases = [f"c{number}" for number in range(count)]
         mode = actor.random.choice((sw.SubplanMode.PARALLEL, sw.SubplanMode.SEQUENTIAL))
-        children = [sw.subplan(ACTION, alias=alias) for alias in aliases]
+        children = [sw.subplan(ACTION, alias=alias, labels=actor.random.choice(NEEDS)) for alias in aliases]
+        oracle.teams.note_declared(parent.plan_id, [(each.plan_id, each.labels) for each in children])
         await plans.declare_subplans(parent.plan_id, children, mode=mode, max_parallel=2, retries=1)
         oracle.parents.append(parent.plan_id)
         return
     parent_id = oracle.parents[-1]
-    ready = await plans.start_ready(parent_id, lease_ms=actor.random.choice((500, 60_000)), straight=True)
+    labels = actor.random.choice(ABLE)
+    able = None if labels is None else frozenset(labels)
+    lease_ms = actor.random.choice((500, 60_000))
+    ready = await plans.start_ready(parent_id, lease_ms=lease_ms, straight=True, labels=labels)
     if ready.plan is None:
+        if ready.is_for_others:
+            oracle.teams.note_sent_away(parent_id, able)
         if ready.is_over and parent_id in oracle.parents:
             oracle.parents.remove(parent_id)
         return
     note_lease(actor, ready.plan)
+    oracle.teams.note_given(ready.plan, able)
     token = actor.client.blocking_client.session.leases[ready.plan.plan_id]
     if actor.random.random() < 0.2:
         done = await plans.fail_execute(ready.plan.plan_id, "it did not work")

@@ -11,7 +11,7 @@ from stepwell.domain.tasks.model import TaskState
 from stepwell.errors import OutcomeUnknown, RuntimeLost
 from stepwell.protocol.messages import FollowTasks, TaskEnded, TasksFollowed, TasksReceived
 from tests.simulator.client_process import ClientProcess
-from tests.simulator.oracle import Violation
+from tests.simulator.violation import Violation
 from tests.simulator.worker_process import STRATEGY
 from tests.simulator.workloads.base import PROJECT, Actor
 

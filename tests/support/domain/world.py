@@ -31,10 +31,10 @@ from stepwell.domain.plans.commands import (
 from stepwell.domain.plans.model import Argument, MergeStrategy, Phase, Plan, ProjectLink, SubplanMode
 from stepwell.domain.replies import AnyReply, FragmentPlaced, Reply
 from stepwell.domain.state import State
-from stepwell.domain.tiers.commands import StoreFragment
+from stepwell.domain.tiers.commands import StoreFragment, StoreOptions
 from stepwell.domain.tiers.lru import InnerLruList, LruList, LruNode
 from stepwell.domain.tiers.model import FragmentRow, Tier, TierBudget
-from stepwell.domain.tiers.table import FragmentEntry
+from stepwell.domain.tiers.tier_index import KEPT_TIERS, FragmentEntry
 from stepwell.domain.verdict import Origin
 from stepwell.errors import Refused, StepwellError, TransactionAborted
 from stepwell.protocol.codec import decode_from_manager, encode_frame
@@ -74,8 +74,11 @@ def image(state: State) -> dict[str, object]:
         "undo": (len(table._removed), sorted(table._emptied)),
         "orders": {(scope, tier): _both_ways(state, tier, scope) for scope in scopes for tier in Tier},
         "usage": {(scope, tier): table.usage(tier, scope and (scope,)) for scope in scopes for tier in Tier},
+        "kept": {scope: table.kept_usage(scope and (scope,)) for scope in scopes},
+        "kept orders": {(scope, tier): _kept_both_ways(state, tier, scope) for scope in scopes for tier in KEPT_TIERS},
+        "expiry": (table.expiry.times(), [*table.expiry.due(2**63)]),
         "created": {each: [e.row.key for e in table.created_after(each, 0)] for each in table.projects_after("")},
-        "pages": [[*table.order] for table in (state.actions, state.plans, state.receipts, state.tasks)],
+        "pages": [[*table.order] for table in (state.actions, state.plans, state.pools, state.receipts, state.tasks)],
         "actions": dict(state.actions.rows),
         "plans": dict(state.plans.rows),
         "leases": (
@@ -89,6 +92,18 @@ def image(state: State) -> dict[str, object]:
         "entries": {key: list(rows) for key, rows in state.entries.by_changeset.items()},
         "entries by plan": dict(state.entries.by_plan),
         "receipts": (dict(state.receipts.rows), dict(state.receipts.by_serial), state.receipts.bytes),
+        "pools": (dict(state.pools.rows), {key: dict(names) for key, names in state.pools.by_session.items()}),
+        "logs": (dict(state.logs.rows), [*state.logs.order], dict(state.logs.by_serial), [*state.logs.due]),
+        "log entries": {serial: [*run] for serial, run in state.logs.entries.by_log.items()},
+        "log sums": [(run.bytes_from(0), len(run)) for run in state.logs.entries.by_log.values()],
+        "log count": len(state.logs.entries),
+        "tickets": (
+            dict(state.tickets.rows),
+            {tree: sorted(ids) for tree, ids in state.tickets.by_tree.items()},
+            {plan_id: sorted(ids) for plan_id, ids in state.tickets.by_plan.items()},
+            {session: sorted(ids) for session, ids in state.tickets.by_session.items()},
+            list(state.tickets.by_turn),
+        ),
         "tasks": (dict(state.tasks.rows), state.tasks.next_serial),
         "workers": (dict(state.workers.rows), dict(state.workers.offered)),
     }
@@ -108,7 +123,16 @@ def _entry_image(entry: FragmentEntry) -> tuple[object, ...]:
 def _both_ways(state: State, tier: Tier, scope: str | None) -> tuple[list[object], list[object]]:
     """Return an order of use, read along both directions of its list."""
     table = state.fragments
-    lru = (table._tiers if scope is None else table._projects[scope].tiers)[tier].lru
+    return _lists((table._tiers if scope is None else table._projects[scope].tiers)[tier].lru)
+
+
+def _kept_both_ways(state: State, tier: Tier, scope: str | None) -> tuple[list[object], list[object]]:
+    """The same of the fragments with `keep`."""
+    table = state.fragments
+    return _lists((table._kept if scope is None else table._projects[scope].kept)[tier].lru)
+
+
+def _lists(lru: LruList[FragmentEntry] | InnerLruList[FragmentEntry]) -> tuple[list[object], list[object]]:
     return [entry.row.key for entry in lru], [entry.row.key for entry in backwards(lru)]
 
 
@@ -179,9 +203,17 @@ class World:
     # Tiers.
 
     def store(
-        self, fragment_id: str, tokens: int = 1, *, project: str = "p", tier: Tier = Tier.HOT, body: bytes = b""
+        self,
+        fragment_id: str,
+        tokens: int = 1,
+        *,
+        project: str = "p",
+        tier: Tier = Tier.HOT,
+        body: bytes = b"",
+        options: StoreOptions | None = None,
     ) -> FragmentPlaced:
-        return self.do(StoreFragment(project, fragment_id, body or fragment_id.encode(), tokens, tier))
+        body = body or fragment_id.encode()
+        return self.do(StoreFragment(project, fragment_id, body, tokens, tier, options=options))
 
     def row(self, fragment_id: str, project: str = "p") -> FragmentRow:
         row = self.state.fragments.get((project, fragment_id))
@@ -191,6 +223,10 @@ class World:
     def order(self, tier: Tier, projects: Collection[str] | None = None) -> list[str]:
         """The ids in a tier, the least recently used first."""
         return [entry.row.fragment_id for entry in self.state.fragments.oldest(tier, projects)]
+
+    def kept(self, tier: Tier = Tier.HOT) -> list[str]:
+        """The ids of the fragments with `keep` whose bodies are there, the least recently used first."""
+        return [entry.row.fragment_id for entry in self.state.fragments.oldest_kept(tier)]
 
     def tiers(self) -> tuple[list[str], list[str], list[str]]:
         return self.order(Tier.HOT), self.order(Tier.WARM), self.order(Tier.COLD)
@@ -205,14 +241,14 @@ class World:
         reusable: bool = True,
         read_only: bool = False,
         invariants: tuple[str, ...] = (),
+        actors: tuple[str, str] = ("planner", "coder"),
     ) -> None:
         self.do(
             CreateAction(
                 name,
                 "do {what}",
                 "{what} is done",
-                "planner",
-                "coder",
+                *actors,
                 arguments=arguments,
                 reusable=reusable,
                 read_only=read_only,
@@ -270,9 +306,15 @@ class World:
         plan_id: str = "plan",
         retries: int = 0,
         merge: MergeStrategy = MergeStrategy.GIT_THREE_WAY,
+        labels: dict[str, tuple[str, ...]] | None = None,
     ) -> Plan:
         """Children whose id is their alias."""
-        specs = tuple(SubplanSpec(child, child, "act", depends_on=(needs or {}).get(child, ())) for child in children)
+        specs = tuple(
+            SubplanSpec(
+                child, child, "act", depends_on=(needs or {}).get(child, ()), labels=(labels or {}).get(child, ())
+            )
+            for child in children
+        )
         lease = self.lease(plan_id)
         return self.do(
             DeclareSubplans(

@@ -11,7 +11,7 @@ import pytest
 
 from stepwell.domain.commands import Command, Write
 from stepwell.domain.replies import Reply
-from stepwell.domain.tiers.commands import GetFragment, StoreFragment
+from stepwell.domain.tiers.commands import GetFragment, StoreFragment, StoreOptions
 from stepwell.domain.tiers.model import FragmentRow, Tier, TierBudget
 from stepwell.domain.verdict import Origin
 from stepwell.manager.state_owner import StateOwner
@@ -33,10 +33,14 @@ class BootClock:
 
     def __init__(self) -> None:
         self.now_ns = 1_000_000_000
+        self.wall_ms = 1_000  # the reader's time of day, which may differ from the manager's
 
     def clock_gettime_ns(self, clock: int) -> int:
         assert clock == self.CLOCK_BOOTTIME
         return self.now_ns
+
+    def time_ns(self) -> int:
+        return self.wall_ms * 1_000_000
 
     def forward(self, ms: int) -> None:
         self.now_ns += ms * 1_000_000
@@ -60,8 +64,15 @@ class IndexHarness:
     def do_together(self, *commands: Write[Reply]) -> None:
         self.owner.execute_all(commands, ORIGIN)
 
-    def store(self, name: str, body: bytes = b"", project: str = "p", tier: Tier = Tier.HOT) -> None:
-        self.do(StoreFragment(project, name, body or name.encode(), 1, tier))
+    def store(
+        self,
+        name: str,
+        body: bytes = b"",
+        project: str = "p",
+        tier: Tier = Tier.HOT,
+        options: StoreOptions | None = None,
+    ) -> None:
+        self.do(StoreFragment(project, name, body or name.encode(), 1, tier, options=options))
 
     def publish(self) -> None:
         self.index.publish(self.now_ms)

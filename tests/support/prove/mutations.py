@@ -14,6 +14,8 @@ from msgspec.structs import replace
 from stepwell.prove.history import (
     Accepted,
     GetCall,
+    LogPopCall,
+    LogReadCall,
     Observed,
     PlanStepCall,
     RecordedCall,
@@ -134,6 +136,34 @@ def event_repeated(partition: Partition, generator: random.Random) -> Partition 
     return replace(partition, watched=((*events[: at + 1], *events[at:]),))
 
 
+def value_popped_twice(partition: Partition, generator: random.Random) -> Partition | None:
+    """A second caller pops the same value of a log, which was appended once."""
+    found = [
+        each
+        for each in partition.calls
+        if isinstance(each.call, LogPopCall) and isinstance(each.outcome, Observed) and each.outcome.values[0]
+    ]
+    return _with(partition, replace(generator.choice(found), process=OTHER_LANE)) if found else None
+
+
+def value_read_after_pop(partition: Partition, generator: random.Random) -> Partition | None:
+    """A read of a log that began after a pop had ended has the value that was popped, and nothing else."""
+    found = [
+        each
+        for each in partition.calls
+        if isinstance(each.call, LogPopCall) and isinstance(each.outcome, Observed) and each.outcome.values[0]
+    ]
+    if not found:
+        return None
+    chosen = generator.choice(found)
+    assert isinstance(chosen.call, LogPopCall)
+    assert isinstance(chosen.outcome, Observed)
+    end_ns = (chosen.end_ns or chosen.start_ns) + 1
+    return _with(
+        partition, RecordedCall(OTHER_LANE, 0, end_ns, end_ns + 1, LogReadCall(chosen.call.log), chosen.outcome)
+    )
+
+
 MUTATIONS: Sequence[Mutation] = (
     plan_started_twice,
     compare_and_set_won_twice,
@@ -143,6 +173,8 @@ MUTATIONS: Sequence[Mutation] = (
     transaction_halved,
     event_missed,
     event_repeated,
+    value_popped_twice,
+    value_read_after_pop,
 )
 
 

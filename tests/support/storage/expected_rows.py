@@ -51,6 +51,10 @@ def tables_of(state: State) -> dict[str, object]:
         "changesets": dict(state.changesets.rows),
         "entries": {name: list(found) for name, found in state.entries.by_changeset.items()},
         "receipts": dict(state.receipts.rows),
+        "pools": dict(state.pools.rows),
+        "logs": dict(state.logs.rows),
+        "log entries": {serial: [*run] for serial, run in state.logs.entries.by_log.items()},
+        "tickets": dict(state.tickets.rows),
     }
 
 

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from stepwell.domain.applies.commands import JoinApplyQueue
 from stepwell.domain.changesets.commands import RecordChange, StartChangeset
 from stepwell.domain.commands import Command
+from stepwell.domain.logs.commands import AppendToLog, NewEntry
 from stepwell.domain.plans.commands import (
     AdvancePlan,
     CompletePhase,
@@ -21,6 +23,7 @@ from stepwell.domain.plans.commands import (
     UseAction,
 )
 from stepwell.domain.plans.model import Phase, ProjectLink
+from stepwell.domain.pools.commands import CreatePool, LeaseTokens
 from stepwell.domain.receipts.commands import StoreReceipt
 from stepwell.domain.replies import Reply
 from stepwell.domain.tiers.commands import StoreFragment
@@ -246,6 +249,14 @@ def execute_plan(made: DurableState, plan_id: str) -> int:
     return lease_of(made, plan_id)
 
 
+def queue_plan(made: DurableState, plan_id: str) -> None:
+    """A new plan that waits for its turn at a tree."""
+    lease = execute_plan(made, plan_id)
+    made.do(CompletePhase(plan_id, Phase.EXECUTE, lease))
+    made.do(AdvancePlan(plan_id, Phase.APPLY))
+    made.do(JoinApplyQueue(f"{plan_id}-ticket", plan_id, "/tree 🐟", 7))
+
+
 def lease_of(made: DurableState, plan_id: str) -> int:
     plan = made.owner._state.plans.get(plan_id)
     assert plan is not None
@@ -261,7 +272,11 @@ def fill(made: DurableState) -> None:
     made.do(RecordDecision("plan", "decision", lease, "which?", "this"))
     made.do(StartChangeset("plan", "context", "changeset", lease))
     made.do(RecordChange("plan", "context", lease, "a.py", b"before", b"after"))
+    queue_plan(made, "queued")
     made.do(StoreReceipt("receipt", ("p",), "a title", b"the bytes of a receipt"))
+    made.do(AppendToLog("p", "log", (NewEntry(b"an entry"), NewEntry(b"another", "note", {"by": "alice"}))))
+    made.do(CreatePool("team", 1_000))
+    made.do(LeaseTokens("team", "lease", 600))
     made.journal.record_session(SessionRow("session", ("p",), 1, "boot/1"))
     made.journal.record_reply("session", 1, b"frame")
     made.journal.record_reply_part(ReplyPart("session", 2, 0, encode_results([])))

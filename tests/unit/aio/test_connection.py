@@ -43,6 +43,15 @@ class Peer:
             encode_frame(message, out)
         self.socket.sendall(out)
 
+    def read_all(self) -> int:
+        """Read what is there, up to the end if that has come, and return the number of bytes."""
+        received = 0
+        self.socket.settimeout(0)
+        with contextlib.suppress(BlockingIOError):
+            while part := self.socket.recv(1 << 20):
+                received += len(part)
+        return received
+
     def read(self, at_least: int) -> None:
         """So many bytes, or whatever is there."""
         self.socket.settimeout(0)
@@ -101,6 +110,23 @@ def test_what_was_sent_may_have_happened() -> None:
                 answer_or_raise(await half_sent)
             with pytest.raises(sw.RuntimeLost):
                 await link.send_request(AskStatus(3))
+
+    run(main())
+
+
+def test_connection_that_has_ended_sends_nothing_more() -> None:
+    """Not even if its socket accepts more bytes in the moment in which it ends: a `RuntimeLost` would be wrong."""
+
+    async def main() -> None:
+        with linked() as (link, peer):
+            link._unsent += FULL
+            half_sent = link.send_request(AskStatus(1))
+            assert peer.read_all() == link._sent > 0
+            peer.socket.shutdown(socket.SHUT_WR)
+            with pytest.raises(sw.RuntimeLost, match="not all of the request went"):
+                answer_or_raise(await half_sent)
+            await ticks(5)
+            assert peer.read_all() == 0
 
     run(main())
 

@@ -45,7 +45,8 @@ def test_the_table(runtime: sw.Runtime, capsys: pytest.CaptureFixture[str]) -> N
     assert " ".join(rows["shared"]).startswith("memory 1,048,576 of 33,554,432 bytes in 1 segment,")
     assert rows["tokens"] == ["counted", "by", "estimate"]
     assert rows["writes"] == ["survive", "nothing:", "they", "are", "in", "memory", "(durability:", "none)"]
-    assert "kept" not in rows
+    assert rows["kept"] == ["0", "0", "0", "0", "1,000,000", "entries"]
+    assert "stored" not in rows
 
 
 def test_json(runtime: sw.Runtime, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,7 +73,7 @@ def test_what_is_kept(durability: str, survived: str, tmp_path: Path, capsys: py
         assert main(["status", "--address", runtime.address]) == 0
         told = " ".join(capsys.readouterr().out.split())
         assert f"writes survive {survived} (durability: {durability})" in told
-        assert f"kept in {tmp_path / 'data' / DATABASE}" in told
+        assert f"stored in {tmp_path / 'data' / DATABASE}" in told
         assert main(["status", "--address", runtime.address, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert (facts["durability"], facts["database"]) == (durability, str(tmp_path / "data" / DATABASE))

@@ -7,8 +7,10 @@ from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain import invariants
+from stepwell.domain.applies.commands import JoinApplyQueue
 from stepwell.domain.changesets.model import ChangesetState, Content, Operation
 from stepwell.domain.invariants import INVARIANTS
+from stepwell.domain.logs.commands import AppendToLog, DeleteLog, NewEntry, PopFromLog, RetainInLog
 from stepwell.domain.plans.commands import (
     AdvancePlan,
     CancelPlan,
@@ -22,12 +24,14 @@ from stepwell.domain.plans.commands import (
 )
 from stepwell.domain.plans.model import Action, Applied, Child, Constrained, Decision, Lease, Phase, Plan, PlanState
 from stepwell.domain.plans.validations import Validation, ValidationResult
+from stepwell.domain.pools.model import TokenLease, TokenPool
 from stepwell.domain.receipts.commands import StoreReceipt
 from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import BodyCount, digest_of
+from stepwell.domain.tiers.commands import StoreOptions
 from stepwell.domain.tiers.model import Tier, TierBudget
-from stepwell.domain.tiers.table import FragmentEntry
-from tests.support.domain.world import LINKS, World, image
+from stepwell.domain.tiers.tier_index import FragmentEntry
+from tests.support.domain.world import LINKS, NOON_MS, World, image
 
 Damage = Callable[[State], None]
 TESTS = Validation("tests", ("pytest",))
@@ -40,6 +44,10 @@ def state() -> State:
     for name in "abc":
         world.store(name, 3)
     world.store("w", tier=Tier.WARM, project="q")
+    world.store("k", options=StoreOptions(keep=True, expires_after_ms=1_000))
+    world.store("u", tier=Tier.COLD, project="u", options=StoreOptions(unique=True, expires_at_ms=2 * NOON_MS))
+    world.store("v", project="u", body=b"u", options=StoreOptions(unique=True))
+    world.store("v", tier=Tier.COLD, project="u", body=b"v")
     world.use("old")
     world.do(CancelPlan("old"))
     world.use()
@@ -70,8 +78,20 @@ def state() -> State:
     world.do(RollBackPlan("applied", "", {}))
     world.do(RecordDecision("plan", "d1", world.lease(), "q", "c"))
     world.do(RecordDecision("plan", "d2", world.lease(), "q", "c", parent_id="d1"))
+    for number, name in enumerate(("waiting", "late"), 1):
+        world.use(name)
+        world.finish(name)
+        world.do(AdvancePlan(name, Phase.APPLY))
+        world.do(JoinApplyQueue(f"t{number}", name, "/tree"))
     for name in ("r1", "r2"):
         world.do(StoreReceipt(name, ("p", "q"), "a title", name.encode()))
+    world.do(AppendToLog("p", "log", tuple(NewEntry(body) for body in (b"r1", b"two", b"three", b"popped"))))
+    world.do(PopFromLog("p", "log"))
+    world.do(RetainInLog("p", "log", keep_ms=1_000))
+    world.do(AppendToLog("p", "gone", (NewEntry(b"of a log that is gone"),)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "LOG_ROWS_PER_STEP", 0)
+        world.do(DeleteLog("p", "gone"))
     return world.state
 
 
@@ -167,6 +187,10 @@ def overfill_cold(state: State) -> None:
     state.fragments._tiers[Tier.COLD].usage.entries = 4
 
 
+def overfill_kept(state: State) -> None:
+    state.fragments._kept[Tier.COLD].usage.entries = limits.KEPT_ENTRIES
+
+
 def miscount_tokens(state: State) -> None:
     state.fragments._tiers[Tier.HOT].usage.tokens -= 1
 
@@ -177,6 +201,49 @@ def miscount_files(state: State) -> None:
 
 def miscount_bytes_of_a_project(state: State) -> None:
     state.fragments._projects["q"].tiers[Tier.WARM].usage.bytes += 1
+
+
+def miscount_kept(state: State) -> None:
+    state.fragments._kept[Tier.HOT].usage.tokens += 1
+
+
+def miscount_kept_of_a_project(state: State) -> None:
+    state.fragments._projects["p"].kept[Tier.HOT].usage.bytes += 1
+
+
+def keep_and_count_in_a_tier(state: State) -> None:
+    table = state.fragments
+    entry = table.entries["p", "k"]
+    table._kept[Tier.HOT].lru.unlink(entry)
+    table._tiers[Tier.HOT].lru.extend((entry,))
+
+
+def lose_from_expiry(state: State) -> None:
+    state.fragments.expiry.set(("p", "k"), None)
+
+
+def expire_earlier(state: State) -> None:
+    state.fragments.expiry.set(("p", "k"), 1)
+
+
+def expire_what_stays(state: State) -> None:
+    state.fragments.expiry.set(("p", "a"), 1)
+
+
+def read_without_moving_the_expiry(state: State) -> None:
+    state.fragments.entries["p", "k"].last_accessed_ms += 1
+
+
+def lose_an_equal_body(state: State) -> None:
+    index = state.fragments.equal_bodies("u")
+    assert index is not None
+    index._ids.popitem()
+
+
+def find_what_is_not_equal(state: State) -> None:
+    index = state.fragments.equal_bodies("u")
+    assert index is not None
+    index._ids[digest_of(b"u")] = {"u": None, "v": None}
 
 
 def shuffle_ring(state: State) -> None:
@@ -401,6 +468,17 @@ def change_receipt(**fields: object) -> Damage:
     return damage
 
 
+def change_ticket(ticket_id: str, **fields: object) -> Damage:
+    def damage(state: State) -> None:
+        state.tickets.rows[ticket_id] = replace(state.tickets.rows[ticket_id], **fields)
+
+    return damage
+
+
+def lose_turn(state: State) -> None:
+    state.tickets.by_turn.clear()
+
+
 def miscount_receipt_bytes(state: State) -> None:
     state.receipts.bytes += 1
 
@@ -409,19 +487,84 @@ def lose_from_order(state: State) -> None:
     del state.receipts.by_serial[1]
 
 
+def lose_tokens_of_a_session(state: State) -> None:
+    change_pool()(state)
+    state.pools.by_session.clear()
+
+
+def change_pool(**fields: object) -> Damage:
+    """A pool of which a session holds tokens, with other fields."""
+    lease = TokenLease("lease", "alice", "", 5, 0, 1)
+    pool = TokenPool("team", 10, None, 80, 0, 1, (lease,), 1, 1)
+    return lambda state: state.pools.swap(None, replace(pool, **fields))
+
+
+def change_log(**fields: object) -> Damage:
+    def damage(state: State) -> None:
+        row = state.logs.rows["p", "log"]
+        state.logs.rows[row.key] = state.logs.by_serial[row.serial] = replace(row, **fields)
+
+    return damage
+
+
+def change_entry(position: int, /, **fields: object) -> Damage:
+    def damage(state: State) -> None:
+        rows = state.logs.entries.by_log[state.logs.rows["p", "log"].serial]._rows
+        for at, row in enumerate(rows):
+            if row is not None and row.position == position:
+                rows[at] = replace(row, **fields)
+
+    return damage
+
+
+def lose_last_entry(state: State) -> None:
+    run = state.logs.entries.by_log[state.logs.rows["p", "log"].serial]
+    run.remove(run[-1])
+
+
+def miscount_entries_of_logs(state: State) -> None:
+    state.logs.entries._count += 1
+
+
+def lose_from_names(state: State) -> None:
+    state.logs.order.clear()
+
+
+def lose_from_serials(state: State) -> None:
+    state.logs.by_serial.clear()
+
+
+def lose_what_is_due(state: State) -> None:
+    state.logs.due.clear()
+
+
 DAMAGES: dict[str, list[Damage]] = {
     "pages_have_every_row": [lose_order_of_actions],
-    "each_fragment_is_in_exactly_one_tier": [file_twice, lose_from_ring, change_tier_of_row],
+    "each_fragment_is_in_exactly_one_tier": [file_twice, lose_from_ring, change_tier_of_row, keep_and_count_in_a_tier],
+    "what_expires_is_filed_by_its_time": [
+        lose_from_expiry,
+        expire_earlier,
+        expire_what_stays,
+        read_without_moving_the_expiry,
+    ],
+    "equal_bodies_are_found": [lose_an_equal_body, find_what_is_not_equal],
     "every_tier_is_within_its_budget": [
         lower_budget(hot_tokens=8),
         overfill_warm,
         overfill_cold,
+        overfill_kept,
         lower_budget(bodies_bytes=1),
         lower_budget(arena_bytes=1),
         overfill_receipts,
         overfill_receipt_bytes,
     ],
-    "sums_equal_what_they_sum": [miscount_tokens, miscount_bytes_of_a_project, miscount_files],
+    "sums_equal_what_they_sum": [
+        miscount_tokens,
+        miscount_bytes_of_a_project,
+        miscount_files,
+        miscount_kept,
+        miscount_kept_of_a_project,
+    ],
     "orders_of_use_are_orders_of_time": [shuffle_ring, shuffle_ring_of_a_project, turn_back_time],
     "projects_have_their_fragments_in_order_of_creation": [lose_from_pages, shuffle_pages, serial_from_the_future],
     "bodies_are_counted_exactly": [
@@ -434,6 +577,7 @@ DAMAGES: dict[str, list[Damage]] = {
         pack_unnoticed,
         change_receipt(digest=digest_of(b"other")),
     ],
+    "pools_agree_with_their_leases": [lose_tokens_of_a_session, change_pool(spent_parts=-1)],
     "actions_are_filed_under_their_names": [file_action_elsewhere, file_action_uncanonically],
     "plans_are_where_plans_can_be": [
         impossible_position,
@@ -510,6 +654,21 @@ DAMAGES: dict[str, list[Damage]] = {
         entry_with(operation=Operation.DELETE),
         entry_with(after=None),
     ],
+    "tickets_are_in_order": [
+        change_ticket("t1", place=2),
+        change_ticket("t2", place=1),
+        change_ticket("t2", place=3),
+        change_ticket("t2", priority=9),
+        change_ticket("t1", turn_until_ms=None),
+        change_ticket("t1", turn_until_ms=7),
+        change_ticket("t2", turn_until_ms=7),
+        change_ticket("t2", tree="/other"),
+        change_ticket("t2", session_id="bob"),
+        change_ticket("t2", plan_id="waiting"),
+        lose_turn,
+        changed("waiting", phase=Phase.EXECUTE),
+        changed("late", state=PlanState.ERRORED),
+    ],
     "receipts_are_in_order_and_summed": [
         miscount_receipt_bytes,
         lose_from_order,
@@ -518,6 +677,21 @@ DAMAGES: dict[str, list[Damage]] = {
         change_receipt(revision=1_000),
         change_receipt(projects=("q", "p")),
         change_receipt(projects=("p", "p")),
+    ],
+    "logs_are_filed": [lose_from_names, lose_from_serials, lose_what_is_due],
+    "entries_of_logs_are_in_order": [
+        miscount_entries_of_logs,
+        lose_last_entry,
+        change_entry(3, position=1),
+        change_entry(2, at_ms=0),
+        change_entry(2, log=7),
+        change_entry(2, size=9),
+        change_entry(3, revision=1_000_000),
+        change_log(head=1_000_000),
+        change_log(first_position=9),
+        change_log(last_position=2),
+        change_log(last_position=4),
+        change_log(next_position=1),
     ],
 }
 """What breaks each invariant, in each of the ways that it speaks of."""

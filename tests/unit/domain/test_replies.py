@@ -50,4 +50,4 @@ def test_page_without_rows_is_false(kind: type[ProjectPage]) -> None:
 
 def test_every_reply_with_a_cursor_is_a_page() -> None:
     assert {kind for kind in get_args(AnyReply) if "cursor" in kind.__struct_fields__} == {*PAGES}
-    assert len(PAGES) == 8
+    assert len(PAGES) == 10

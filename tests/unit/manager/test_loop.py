@@ -41,6 +41,7 @@ from stepwell.transport.address import Credentials
 from stepwell.transport.kernel import Kernel
 from tests.support.manager.peers import ORIGIN, Clock, answered, ask, gone, joined
 from tests.support.managers import ENCODING, EPOCH, Stage, staged
+from tests.support.measurement import untraced
 from tests.support.memory.fragment_index import FOR_EVER_NS
 from tests.support.peers import LARGE_METADATA, RawPeer, frame, framed, request_ids, store
 from tests.support.processes import descriptors, fork
@@ -109,6 +110,7 @@ def test_batches_count_by_their_commands(stage: Stage, monkeypatch: pytest.Monke
             assert stage.requests.served - before == turn * per_turn
 
 
+@untraced()
 def test_waiting_frames_are_not_added_to(stage: Stage) -> None:
     """While a peer has frames waiting nothing more is read of it: what it has in memory is bounded."""
     with joined(stage, "greedy") as greedy:

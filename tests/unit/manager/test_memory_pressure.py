@@ -16,6 +16,7 @@ from stepwell.memory.writer.compaction import BackgroundWork
 from tests.support.domain.world import image
 from tests.support.manager.peers import ORIGIN, noise, pins, read
 from tests.support.managers import Stage, staged
+from tests.support.measurement import untraced
 from tests.support.peers import store
 
 SIZE = 60 * KIB
@@ -231,6 +232,7 @@ def test_work_of_a_closed_owner_is_none() -> None:
     assert (owner.bodies.arena.bytes, owner.bodies.files.bytes) == (0, 0)
 
 
+@untraced()
 def test_headers_of_small_bodies_count_when_room_is_short() -> None:
     """The domain counts bodies; what the arena needs beside them is made room for all the same."""
     with staged(budget=TierBudget(arena_bytes=MIB // 4, hot_tokens=10**9)) as stage:

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from stepwell.clock import StateClock
 from stepwell.domain.state import State
 from stepwell.domain.tiers.commands import DeleteFragment, GetFragment, StoreFragment
 from stepwell.domain.verdict import Origin
 from stepwell.errors import NotFound, NotOwner, TransactionAborted
-from stepwell.manager.state_owner import StateBroken, StateClock, StateOwner
+from stepwell.manager.state_owner import StateBroken, StateOwner
 from stepwell.protocol.messages import CommandResult
 from tests.support.processes import in_forked_child
 

@@ -10,6 +10,9 @@ from stepwell.prove.history import (
     Declined,
     DeleteCall,
     GetCall,
+    LogAppendCall,
+    LogPopCall,
+    LogReadCall,
     NoAnswer,
     NotDone,
     PlanReadCall,
@@ -19,7 +22,15 @@ from stepwell.prove.history import (
     StoreCall,
     TransactCall,
 )
-from stepwell.prove.models import PLAN_START, PLAN_STEPS, FragmentModel, PlanModel, is_about_plans
+from stepwell.prove.models import (
+    PLAN_START,
+    PLAN_STEPS,
+    FragmentModel,
+    LogModel,
+    PlanModel,
+    is_about_logs,
+    is_about_plans,
+)
 from tests.support.prove.calls import made, saw
 
 BOTH = TransactCall((ReplaceCall("x", "1", "2"), StoreCall("y", "3")))
@@ -117,3 +128,28 @@ def test_subject_of_a_call() -> None:
     """A call is about a plan or about fragments."""
     assert is_about_plans(PlanReadCall("p"))
     assert not is_about_plans(BOTH)
+
+
+@pytest.mark.parametrize(
+    "before, call, outcome, after",
+    [
+        ((), LogAppendCall("l", "1"), Accepted(), ("1",)),
+        (("1",), LogAppendCall("l", "2"), NoAnswer(), ("1", "2")),
+        (("1", "2"), LogPopCall("l"), saw("2"), ("1",)),
+        (("1", "2"), LogPopCall("l"), saw("1"), None),
+        (("1", "2"), LogPopCall("l"), saw(None), None),
+        (("1",), LogPopCall("l"), NoAnswer(), ()),
+        ((), LogPopCall("l"), NoAnswer(), None),
+        ((), LogPopCall("l"), saw(None), ()),
+        (("1", "2"), LogReadCall("l"), saw("1", "2"), ("1", "2")),
+        (("1", "2"), LogReadCall("l"), saw("2", "1"), None),
+        ((), LogReadCall("l"), saw(), ()),
+        ((), LogAppendCall("l", "1"), Declined(), None),
+    ],
+)
+def test_logs(before: tuple[str, ...], call: AnyCall, outcome: AnyOutcome, after: tuple[str, ...] | None) -> None:
+    """An append adds one value at the end, a pop removes the last one, and a read has all of them."""
+    model = LogModel()
+    assert (model.initial(), model.is_final(before), is_about_logs(call)) == ((), True, True)
+    assert model.step(before, made(0, 1, call, outcome)) == after
+    assert [*model.any_states([made(0, 1, LogReadCall("l"), saw("1"))])] == [("1",)]

@@ -21,6 +21,9 @@ from stepwell.prove.history import (
     DeleteCall,
     GetCall,
     History,
+    LogAppendCall,
+    LogPopCall,
+    LogReadCall,
     NoAnswer,
     PlanReadCall,
     PlanStepCall,
@@ -40,6 +43,11 @@ pytestmark = pytest.mark.usefixtures("processes_unmeasured")
 
 BOTH = TransactCall((ReplaceCall("x", None, "1"), StoreCall("y", "2")))
 STEPS: list[tuple[AnyCall, AnyOutcome]] = [
+    (LogPopCall("l"), saw(None)),
+    (LogAppendCall("l", "1"), Accepted()),
+    (LogAppendCall("l", "2"), Accepted()),
+    (LogPopCall("l"), saw("2")),
+    (LogReadCall("l"), saw("1")),
     (StoreCall("a", "1"), Accepted()),
     (ReplaceCall("a", "1", "2"), Accepted()),
     (ReplaceCall("a", "1", "3"), Declined()),

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from stepwell.client.api.batch import Batch, Transaction
 from stepwell.domain import event_builder
 from stepwell.domain.events import AnyEvent, FragmentDeleted
+from stepwell.domain.logs.commands import PopFromLog
 from stepwell.domain.plans import transitions
 from stepwell.domain.plans.lifecycle import STEPS, PlanEvent
 from stepwell.domain.plans.model import Phase, PlanState
+from stepwell.domain.state import State
 from stepwell.domain.tiers import rules
-from stepwell.domain.verdict import AnyChange
+from stepwell.domain.verdict import DECIDERS, AnyChange, Origin, Verdict
 from stepwell.manager import event_feed
 from stepwell.prove.lane import LaneSettings
 from stepwell.prove.verdict import HistoryVerdict, judge
@@ -59,6 +62,16 @@ def lost_event(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(event_feed, "events_of", some)
 
 
+def popped_and_left(patch: pytest.MonkeyPatch) -> None:
+    """A pop returns the last entry of a log, and leaves it there."""
+
+    def peek(state: State, command: PopFromLog, origin: Origin) -> Verdict:
+        return Verdict(pop(state, command, origin).reply)
+
+    pop = DECIDERS[PopFromLog]
+    patch.setitem(cast("dict[object, object]", DECIDERS), PopFromLog, peek)
+
+
 def verdict_of(tmp_path: Path, seconds: float) -> HistoryVerdict:
     with LocalRuntime() as runtime, runtime.client(["p"]) as client:
         client.plans.create_action(
@@ -69,7 +82,9 @@ def verdict_of(tmp_path: Path, seconds: float) -> HistoryVerdict:
         return judge(recorded(settings_of(runtime.address, tmp_path, threads=4, lanes=lanes), client))
 
 
-@pytest.mark.parametrize("plant", [ignored_expectation, second_start, transaction_in_parts, lost_event])
+@pytest.mark.parametrize(
+    "plant", [ignored_expectation, second_start, transaction_in_parts, lost_event, popped_and_left]
+)
 def test_found(plant: Plant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four threads of one process find each of them within a few rounds."""
     plant(monkeypatch)

@@ -106,7 +106,7 @@ def test_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_mutant_shrinks_to_something_illegal() -> None:
     """The smallest part of a mutated history is illegal itself, and no longer than the history."""
-    partitions = [each for seed in range(20) for each in partitions_of(simulated_history(seed))]
+    partitions = [each for seed in range(60) for each in partitions_of(simulated_history(seed))]
     for _, (name, mutant) in zip(range(80), mutants(partitions, random.Random(3)), strict=False):
         example = shrink(mutant)
         watched = example.watched or ()

@@ -42,8 +42,8 @@ def test_every_kind_of_call() -> None:
     """A run has all calls that are judged, on the keys of its rounds and no others."""
     history = simulated_history(1, rounds=20)
     kinds = {type(each.call).__name__ for each in history.calls}
-    assert len(kinds) == 8
-    assert {key for call in calls_of(1, (0, 0)) for key in keys_of(call)} == {"r", "c", "x", "y", "plan p"}
+    assert len(kinds) == 11
+    assert {key for call in calls_of(1, (0, 0)) for key in keys_of(call)} == {"r", "c", "x", "y", "plan p", "log log"}
 
 
 def test_round_without_a_plan() -> None:

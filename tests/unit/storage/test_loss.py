@@ -321,7 +321,7 @@ def test_record_is_below_a_sector() -> None:
 def test_loss_of_a_row(data: Path) -> None:
     """No checksum notices a row that is not there; the number of rows does."""
     tamper(data, "DELETE FROM receipts")
-    why = "have 17 rows together, and the last commit left 18"
+    why = "have 22 rows together, and the last commit left 23"
     with pytest.raises(StoreDamaged, match=why):
         start(data)
     assert [each for each in examine(data, lambda _encoding: None).problems if why in each]

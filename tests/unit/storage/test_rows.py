@@ -11,7 +11,9 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from stepwell.domain.applies.model import ApplyTicket
 from stepwell.domain.changesets.model import Changeset, ChangesetState, Content, ContextRow, EntryRow, Operation
+from stepwell.domain.logs.model import LogEntryRow, LogRow
 from stepwell.domain.plans.commands import CreateAction, UseAction
 from stepwell.domain.plans.conflicts import ConflictState, Merge, MergeConflict, Resolution
 from stepwell.domain.plans.model import (
@@ -37,6 +39,7 @@ from stepwell.domain.plans.model import (
     Subplans,
 )
 from stepwell.domain.plans.validations import Validation, ValidationResult
+from stepwell.domain.pools.model import TokenLease, TokenPool
 from stepwell.domain.receipts.model import ReceiptRow
 from stepwell.domain.replies import KeptRow
 from stepwell.domain.tiers.body_refs import digest_of
@@ -100,6 +103,7 @@ FULL_PLAN = Plan(
     rolled_back=RolledBack(1, "session", TEXT, 3),
 )  # fmt: skip
 ENTRY = EntryRow("plan", "a", 1, Operation.CREATE, "a.py", None, None, Content(DIGEST, 1, held=True), "tool", 1)
+TOKEN_LEASE = TokenLease("lease", "alice", "planner", 10**12, 7, NOON_MS)
 ADDED = {"checksum"}
 """A column of every table that is no field of its rows."""
 ROWS: list[KeptRow] = [
@@ -122,20 +126,33 @@ ROWS: list[KeptRow] = [
         "plan", "b", 3, Operation.MOVE, "c.py", "b.py", Content(DIGEST, 0, held=True), Content(DIGEST, 5, held=False),
         "t", 3,
     ),
+    TokenPool("team", 1, None, 1, 0, 1, (), 1, 1),
+    TokenPool("team/2", 10**12, 2_678_400_000, 100, 2**60, NOON_MS, (TOKEN_LEASE, TOKEN_LEASE), NOON_MS, 2**40),
+    ApplyTicket("ticket", "/tree", "plan", "alice", 0, 1, 2, 1),
+    ApplyTicket("ticket-2", "/tree 🐟\n", "plan", "bob", -100, NOON_MS, 2**40, 64, NOON_MS + 1),
     ReceiptRow("receipt", ("p",), "", 0, DIGEST, 1, 2, 3),
     ReceiptRow("receipt-2", ("p", "q/r"), TEXT, 2**40, DIGEST, NOON_MS, 2**40, 2**40),
+    LogRow("p", "log", 1, 2, 3, 4, 5, 6),
+    LogRow("q/r", TEXT.strip(), 2**40, 2**41, 2**42, 2**42, 2**43, NOON_MS, 2**53, 2**53),
+    LogEntryRow(1, 3, DIGEST, 0, 6, 2),
+    LogEntryRow(2**40, 2**42, DIGEST, 2**40, NOON_MS, 2**41, "note", {"text": TEXT, "": ""}),
 ]  # fmt: skip
 IDS = [f"{number} {type(row).__name__}" for number, row in enumerate(ROWS)]
+LATER = ("writer", "keep", "expires_at_ms", "expires_after_ms")
+"""Columns of fragments that a later version has added behind the others."""
 TABLES: list[tuple[str, tuple[str, ...]]] = [
     *((each.name, each.columns) for each in (rows.ACTIONS, rows.PLANS, rows.DECISIONS, rows.CONTEXTS, rows.CHANGESETS)),
     (rows.RECEIPTS.name, rows.RECEIPTS.columns),
+    (rows.LOGS.name, LogRow.__struct_fields__),
+    (rows.LOG_ENTRIES.name, LogEntryRow.__struct_fields__),
     ("sessions", SessionRow.__struct_fields__),
     ("leases", ("plan_id", *Lease.__struct_fields__)),
     (
         "fragments",
         (
-            *FragmentRow.__struct_fields__,
+            *(name for name in FragmentRow.__struct_fields__ if name not in LATER),
             *("tick", "touched_at_ms", "last_accessed_ms", "access_count", "accesses_since_move"),
+            *LATER,
         ),
     ),
     (

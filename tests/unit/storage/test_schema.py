@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +14,7 @@ from stepwell.errors import StartFailed, StepwellError, StoreDamaged
 from stepwell.storage import rows, schema
 from stepwell.storage.files.directory import DATABASE
 from stepwell.storage.schema import APPLICATION_ID, MIGRATIONS, VERSION
+from tests.support.storage.kept_database import VERSIONS
 from tests.support.storage.state import durable_state, files, fill, kept, tamper
 
 ADDED = "CREATE TABLE added (x INTEGER);\nINSERT INTO added VALUES (7);\n"
@@ -104,6 +106,13 @@ def test_older_version_is_read_as_the_tables_are_afterwards(directory: Path, mon
         assert len(made.owner._state.decisions) == 1
 
 
+def test_damage_of_an_older_version_is_not_sealed(tmp_path: Path) -> None:
+    """A migration that writes new checksums compares the old ones first: the row is named, and nothing is changed."""
+    shutil.copyfile(VERSIONS / "7.sqlite", tmp_path / DATABASE)
+    tamper(tmp_path, "UPDATE plans SET description = 'another one'")
+    refused(tmp_path, StoreDamaged, "table plans, plan_id 'plan': its checksum is wrong")
+
+
 @pytest.mark.parametrize("script", ["CREATE TABLE plans (x);\n", f"{ADDED}nonsense;\n", f"{ADDED}{ADDED}"])
 def test_migration_that_fails_leaves_everything_as_it_was(
     directory: Path, monkeypatch: pytest.MonkeyPatch, script: str
@@ -116,4 +125,4 @@ def test_migration_that_fails_leaves_everything_as_it_was(
             pass
     assert files(directory) == before
     with durable_state(directory) as made:
-        assert len(made.owner._state.plans) == 1
+        assert len(made.owner._state.plans) == 2

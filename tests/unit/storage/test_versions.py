@@ -8,8 +8,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from stepwell.domain import invariants
+from stepwell.domain.logs.model import POPPED
 from stepwell.domain.plans.model import Lease, Phase, PlanState
 from stepwell.domain.tiers.model import Tier
 from stepwell.memory.compression import unpack
@@ -22,7 +24,7 @@ from tests.support.storage.kept_database import SUFFIX, VERSIONS
 from tests.support.storage.state import NOON_MS, DurableState, durable_state
 
 FILES = sorted(VERSIONS.glob(f"*{SUFFIX}"))
-BYTES_MAX = 120_000
+BYTES_MAX = 150_000
 
 
 def test_every_version_has_its_file() -> None:
@@ -48,15 +50,19 @@ def test_everything_in_it_is_found(file: Path, tmp_path: Path) -> None:
         with durable_state(tmp_path, durability=Durability.DISK) as made:
             assert invariants.check(made.owner._state) == []
             fragments_are_there(made)
-            plan_is_there(made, knows_modes=int(file.stem) >= kept_database.MODES_SINCE)
+            has_queue = int(file.stem) >= kept_database.EIGHTH
+            plan_is_there(made, knows_modes=int(file.stem) >= kept_database.MODES_SINCE, has_queue=has_queue)
             receipts_are_there(made, kept_database.RECEIPTS if int(file.stem) >= kept_database.RECEIPTS_SINCE else {})
+            state_is_there(made, is_in_it=int(file.stem) >= kept_database.EIGHTH)
+            log_is_there(made, is_in_it=int(file.stem) >= kept_database.EIGHTH)
             found = made.owner.stored
             assert found is not None
             assert (found.sessions, found.replies) == ([kept_database.SESSION], kept_database.REPLIES)
             has_parts = int(file.stem) >= kept_database.REPLY_PARTS_SINCE
             assert found.reply_parts == (kept_database.REPLY_PARTS if has_parts else [])
             assert made.owner._state.budget == kept_database.BUDGET
-            assert len(made.store.events_after(0, 1_000)) == kept_database.EVENTS
+            events = kept_database.EVENTS + has_queue * (kept_database.EIGHTH_EVENTS + kept_database.QUEUED_EVENTS)
+            assert len(made.store.events_after(0, 1_000)) == events
             made.work()
 
 
@@ -74,10 +80,14 @@ def fragments_are_there(made: DurableState) -> None:
     assert (used.access_count, used.touched_at_ms, used.last_accessed_ms) == (2, NOON_MS + 5, NOON_MS + 5)
 
 
-def plan_is_there(made: DurableState, *, knows_modes: bool) -> None:
+def plan_is_there(made: DurableState, *, knows_modes: bool, has_queue: bool) -> None:
     state = made.owner._state
     assert [action.name for action in state.actions] == ["local/act"]
-    (plan,) = state.plans
+    plan, *queued = state.plans
+    assert [each.plan_id for each in queued] == [kept_database.QUEUED] * has_queue
+    assert [(each.plan_id, each.tree, each.priority, each.place) for each in state.tickets] == [
+        (kept_database.QUEUED, "/tree 🐟", 7, 1)
+    ] * has_queue
     assert (plan.plan_id, plan.phase, plan.state) == ("plan", Phase.EXECUTE, PlanState.PROCESSING)
     assert plan.lease == Lease(kept_database.LEASE_TOKEN, "alice", NOON_MS + 300_000)
     (decision,) = state.decisions
@@ -98,6 +108,33 @@ def receipts_are_there(made: DurableState, wanted: dict[str, bytes]) -> None:
         assert (row.projects, row.title) == (("p", "q/r"), f"which {row.receipt_id}? 🐟")
         assert row.created_at_ms == NOON_MS + 7
         assert body_of(made, row.digest, row.size) == wanted[row.receipt_id]
+
+
+def log_is_there(made: DurableState, *, is_in_it: bool) -> None:
+    logs = made.owner._state.logs
+    assert [log.key for log in logs] == [("p", "log")] * is_in_it
+    for log in logs:
+        assert (log.next_position, log.keep_entries, log.keep_ms) == kept_database.LOG_AFTER
+        entries = logs.entries.of(log.serial)
+        assert {row.position: (row.kind, row.metadata) for row in entries} == {
+            position: entry[1:] for position, entry in kept_database.LOG.items()
+        }
+        for row in entries:
+            assert body_of(made, row.digest, row.size) == kept_database.LOG[row.position][0]
+        assert [body_of(made, row.digest, row.size) for row in logs.entries.of(POPPED)] == [b"popped"]
+
+
+def state_is_there(made: DurableState, *, is_in_it: bool) -> None:
+    """A fragment with every option, and a pool with a lease."""
+    state = made.owner._state
+    found = state.fragments.find("p", "state")
+    assert (found is not None) == is_in_it
+    if found is not None:
+        row = found.row
+        assert (row.keep, row.expires_at_ms, row.expires_after_ms) == (True, 2**52, 60_000)
+        assert row.writer == kept_database.WRITER
+        assert body_of(made, row.digest, row.size) == b"kept"
+    assert [replace(pool, revision=0) for pool in state.pools] == [kept_database.POOL] * is_in_it
 
 
 def body_of(made: DurableState, digest: bytes, size: int) -> bytes:

@@ -19,14 +19,14 @@ AnyRuntime = sw.Runtime | LocalRuntime
 
 
 class Transcript:
-    """What a scenario told, with everything left out that differs between two runs: ids by number, no times."""
+    """What a scenario told, with everything left out that differs between two runs: ids by number, no times or pids."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self._names: dict[str, str] = {}
 
     def tell(self, what: object) -> None:
-        text = re.sub(r"(\w+_ms=)\d{13}", r"\1…", spelled(what))
+        text = re.sub(r"(\w+_ms=)\d{13}|(\bpid=)\d+", r"\1\2…", spelled(what))
         text = re.sub(
             r"\b0[0-9A-Z]{25}\b", lambda found: self._names.setdefault(found[0], f"#{len(self._names)}"), text
         )

@@ -32,6 +32,7 @@ app: Final = group_app(
         "record": "Run a command, and record into a plan what it changes in a tree",
         "diff": "Show what a plan changes, as a unified diff",
         "apply": "Change the files of a tree as a plan says: all of them, or none",
+        "queue": "List the plans that wait to be applied to a tree, in the order of their turns",
         "rollback": "Restore the files of a tree as they were before a plan was applied",
         "cancel": "End a plan and all its descendants, for good",
         "retry": "Queue the phase that ended in an error once more",

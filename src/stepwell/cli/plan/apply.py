@@ -4,6 +4,9 @@ All files are changed, or none. Each file has to have the content that the plan 
 differing files, changes nothing and ends with exit code 3. The plan's validations run in the changed tree. If a
 required one fails, the changes are undone, the output of the validation is shown and the exit code is 4.
 
+With `--wait` the plan takes its turn among those that are to be applied to the same tree. Without it, the command is
+refused while others wait.
+
 It can be repeated: a plan that is applied is reported as such, and nothing is changed again.
 
 The tree may have come with a `.stepwell` of its own. What this user's processes did not put there is left alone, with a
@@ -13,8 +16,9 @@ line on stderr for each such directory.
 from __future__ import annotations
 
 import signal
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -27,13 +31,15 @@ from stepwell.cli.common.error_report import EXIT_CODES, reports_errors
 from stepwell.cli.common.exit_codes import CONSTRAINED, FAILED
 from stepwell.cli.common.json_values import to_json_value
 from stepwell.cli.common.output import print_error, print_json, print_result
-from stepwell.cli.common.parameters import json_flag, option
+from stepwell.cli.common.parameters import decimal_number, flag, json_flag, option, whole_number
 from stepwell.cli.common.state_directory import directory_path
 from stepwell.cli.plan.common.format import local_time
 from stepwell.cli.plan.common.plan_id import PlanId, find_plan
 from stepwell.client.client import connect
+from stepwell.client.execution import PlanExecutionContext
 from stepwell.domain.plans.model import Plan
 from stepwell.domain.plans.validations import ValidationResult
+from stepwell.domain.replies import ApplyQueued
 from stepwell.errors import AlreadyRolledBack, ValidationFailed
 from stepwell.terminal import escape_line, escape_terminal
 from stepwell.text import plural
@@ -76,6 +82,27 @@ def run(
     *,
     plan: PlanId,
     root: Annotated[Path | None, root_option("the tree to change")] = None,
+    wait: Annotated[
+        bool, flag("--wait", "wait in the queue of the tree until it is the plan's turn; its place is told on stderr")
+    ] = False,
+    priority: Annotated[
+        int,
+        option(
+            "--priority",
+            metavar="NUMBER",
+            parse=whole_number,
+            about="with --wait: a plan with a larger one comes first, from -100 to 100",
+        ),
+    ] = 0,
+    timeout: Annotated[
+        float | None,
+        option(
+            "--timeout",
+            metavar="SECONDS",
+            parse=decimal_number,
+            about="with --wait: leave the queue after this time, with exit code 1",
+        ),
+    ] = None,
     address: Address = None,
     json: Annotated[
         bool,
@@ -88,16 +115,33 @@ def run(
     """Each file has to be what the plan found there, or already what it shall be. Its validations run in the tree; if a
     required one fails, all is undone. Applied once, it is not applied again.
     """
-    return _apply(plan, tree_root(root), resolve_address(address), as_json=json)
+    apply = partial(
+        PlanExecutionContext.apply,
+        root=(tree := tree_root(root)),
+        wait=wait,
+        priority=priority,
+        timeout_s=timeout,
+        on_place=partial(_tell_place, tree) if wait else None,
+        on_warning=print_error,
+    )
+    return _apply(plan, tree, resolve_address(address), apply, as_json=json)
 
 
-def _apply(given: str, root: Path, address: str, *, as_json: bool) -> int:
+def _tell_place(root: Path, found: ApplyQueued) -> None:
+    """Say at which place the plan is, and which plan is being applied."""
+    now = f", while plan {found.applying} is being applied" if found.applying else ""
+    print_error(f"waiting for {escape_line(str(root))}: {found.place} of {found.plans}{now}")
+
+
+def _apply(
+    given: str, root: Path, address: str, apply: Callable[[PlanExecutionContext], Plan], *, as_json: bool
+) -> int:
     """Apply the plan and report the outcome: 0, applied now or before; 4, constrained; 1, it was rolled back before."""
     with connect(address) as client:
         before = find_plan(client, given)
         with sigterm_as_interrupt():
             try:
-                plan = client.execution(before.plan_id).apply(root, on_warning=print_error)
+                plan = apply(client.execution(before.plan_id))
             except (ValidationFailed, AlreadyRolledBack):  # both are outcomes here, with an exit code of their own
                 plan = client.plans.get_plan(before.plan_id)
     # Applying an applied plan returns it unchanged. Only the plan from before the call shows which of the two happened.

@@ -42,6 +42,9 @@ def run(
     parent: Annotated[
         str | None, option("--parent", metavar="PLAN", about="only its children", complete=complete_plans)
     ] = None,
+    label: Annotated[
+        str | None, option("--label", metavar="LABEL", about="only those that need an agent with this label")
+    ] = None,
     shows_all: Annotated[
         bool, flag("--all", "also those that are over (they are shown anyway with --state or --parent)")
     ] = False,
@@ -50,7 +53,7 @@ def run(
         bool,
         json_flag(
             "`plans`, a list, each with `plan_id`, `action_name`, `phase`, `state`, `attempt`, `version`, "
-            "`parent_plan_id` and `rolled_back`"
+            "`parent_plan_id`, `rolled_back` and `labels`"
         ),
     ] = False,
 ) -> int:
@@ -61,7 +64,7 @@ def run(
         is_over_shown = shows_all or state is not None or parent_id is not None
         found = [
             each
-            for each in _found(client, phase, state, parent_id)
+            for each in _found(client, phase, state, parent_id, label)
             if is_over_shown or Position(each.phase, each.state) not in TERMINAL
         ]
     if json:
@@ -75,16 +78,23 @@ def run(
     return 0
 
 
-def _found(client: Client, phase: Phase | None, state: PlanState | None, parent: str | None) -> Iterator[PlanSummary]:
+def _found(
+    client: Client, phase: Phase | None, state: PlanState | None, parent: str | None, label: str | None
+) -> Iterator[PlanSummary]:
     """Iterate over the matching plans, a page at a time.
 
-    The manager filters by phase, state and parent. Whether a plan is over is a pair of phase and state, so the caller
-    applies that filter.
+    The manager filters by phase, state, parent and label. Whether a plan is over is a pair of phase and state, so the
+    caller applies that filter.
     """
     cursor: str | None = None
     while True:
         page = client.plans.list_plans(
-            phase=phase, state=state, parent_plan_id=parent, limit=limits.PAGE_ROWS_MAX, cursor=cursor
+            phase=phase,
+            state=state,
+            parent_plan_id=parent,
+            label=label,
+            limit=limits.PAGE_ROWS_MAX,
+            cursor=cursor,
         )
         yield from page.plans
         if page.cursor is None:
@@ -93,14 +103,20 @@ def _found(client: Client, phase: Phase | None, state: PlanState | None, parent:
 
 
 def _table(found: list[PlanSummary]) -> Table:
-    """Return the table of plans. Ids are never folded, because they are copied into the next command."""
+    """Return the table of plans, with labels if there are some. Ids are never folded, because they are copied into the
+    next command.
+    """
+    has_labels = any(each.labels for each in found)
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("plan", style="bold", no_wrap=True)
     table.add_column("action", overflow="fold")
     table.add_column("phase/state", no_wrap=True)
     table.add_column("attempt", justify="right")
     table.add_column("parent", no_wrap=True)
+    if has_labels:
+        table.add_column("labels", overflow="fold")
     for each in found:
         where = position_text(each.phase, each.state, rolled_back=each.rolled_back)
-        table.add_row(each.plan_id, each.action_name, where, str(each.attempt), each.parent_plan_id or "")
+        labels = [", ".join(each.labels)] if has_labels else []
+        table.add_row(each.plan_id, each.action_name, where, str(each.attempt), each.parent_plan_id or "", *labels)
     return table

@@ -48,6 +48,14 @@ def run(
             parse=name_value,
         ),
     ] = None,
+    label: Annotated[
+        list[str] | None,
+        option(
+            "--label",
+            metavar="LABEL",
+            about="what an agent has to be able to do for the plan, such as gpu; may be given several times",
+        ),
+    ] = None,
     validate: Validate = None,
     address: Address = None,
     json: Annotated[bool, json_flag("`plan`, with the fields of `stepwell.Plan` by name")] = False,
@@ -62,6 +70,7 @@ def run(
             projects=project,
             arguments={name: _value(template, name, text) for name, text in arguments or ()},
             validations=validations_of(validate),
+            labels=label or (),
         )
     if json:
         print_json({"plan": to_json_value(plan)})

@@ -112,6 +112,8 @@ def _field_rows(plan: Plan) -> Iterator[tuple[str, Text]]:
     yield "done when", Text(escape_terminal(plan.definition_of_done))
     links = (f"{link.project} (read only)" if link.read_only else link.project for link in plan.project_links)
     yield "projects", Text(", ".join(links))
+    if plan.labels:
+        yield "labels", Text(", ".join(plan.labels))
     if plan.arguments:
         yield "arguments", Text(escape_line(", ".join(f"{name}={value}" for name, value in plan.arguments.items())))
     if plan.parent_plan_id is not None:

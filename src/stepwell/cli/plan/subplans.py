@@ -1,9 +1,9 @@
 """`stepwell plan subplans PLAN`: show the children of a plan, with their descendants.
 
 It prints the tree that is also a part of `stepwell plan show`: for each child its alias, its id, its position and
-attempt, the siblings that it waits for, and whether its changes are merged into the parent. Lines below that name the
-session that works on it, each conflict of its changes with those of the children before it, and its last error. If
-there are no children, a line on stderr says so and the exit code is 0.
+attempt, the siblings that it waits for, its labels, and whether its changes are merged into the parent. Lines below
+that name the session that works on it, each conflict of its changes with those of the children before it, and its last
+error. If there are no children, a line on stderr says so and the exit code is 0.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def run(
             "`plan_id`; `subplans` (how they run and are merged) and `merged` (the merge), null if there is none; "
             "`open_conflicts`, their number; and `children`, a list, each with `plan_id`, `alias`, `depends_on`, "
             "`action_name`, `phase`, `state`, `attempt`, `lease`, `error`, `is_merged`, `conflicts` (each with `path` "
-            "and `state`) and its own `children`"
+            "and `state`), `labels` and its own `children`"
         ),
     ] = False,
 ) -> int:

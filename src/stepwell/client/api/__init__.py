@@ -2,10 +2,11 @@
 
 Entry points:
 - `service`: `Service`, its three kinds, and `method`, which turns a function that builds a `Call` into a method.
-- `tiers`, `plans` (with `subplans` and `plan_leases`), `changesets`, `receipts`: the calls on each subject.
+- `tiers`, `plans` (with `subplans` and `plan_leases`), `changesets`, `receipts`, `logs`: the calls on each subject.
 - `batch`: many calls in one frame, or in one transaction.
-- `strategies`: tasks for worker processes. `watch`: committed events. `views`: fragments of one revision.
-- `fragments`, `entry_diff`: values that the services return.
+- `strategies`: tasks for worker processes. `watch`: committed events. `log_watch`: new entries of a log. `views`:
+  fragments of one revision.
+- `fragments`, `log_entries`, `entry_diff`: values that the services return.
 
 A `…Calls` class defines the calls of a subject. The blocking service (`PlanApi`, `ChangesetApi`, …), the buffered one
 for batches and the asynchronous one in `stepwell.aio` derive from it.

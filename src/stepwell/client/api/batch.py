@@ -16,7 +16,9 @@ from typing import Self, TypeVar
 
 from stepwell import limits
 from stepwell.client.api.changesets import BufferedChangesets, ChangesetCalls
+from stepwell.client.api.logs import BufferedLog
 from stepwell.client.api.plans import BufferedPlans
+from stepwell.client.api.pools import BufferedPools
 from stepwell.client.api.tiers import BufferedTiers
 from stepwell.client.session.calls import Call, Pending
 from stepwell.client.session.session import Session
@@ -40,10 +42,15 @@ class CommandBuffer:
         self._is_over = False
         self.tiers = BufferedTiers(session, self)
         self.plans = BufferedPlans(session, self)
+        self.pools = BufferedPools(session, self)
 
     def execution(self, context: ChangesetCalls) -> BufferedChangesets:
         """Return an execution context whose calls join this block; it records into the same changesets as `context`."""
         return BufferedChangesets(self._session, self, context)
+
+    def log(self, name: str, *, project: str | None = None) -> BufferedLog:
+        """Return a log whose calls join this block."""
+        return BufferedLog(self._session, self, self._session.project_or_default(project), name)
 
     def enlist(self, call: Call[R]) -> Pending[R]:
         """Add a call and return its `Pending`.
@@ -104,6 +111,10 @@ class WriteBuffer(CommandBuffer):
         if not isinstance(call.command, Write):
             raise InvalidArgument("a transaction has no reads: read before it, or after")
         return super().enlist(call)
+
+    def require(self, fragment_id: str, *, revision: int, project: str | None = None) -> None:
+        """Let the transaction happen only if a fragment is at a revision, 0 for "absent"."""
+        self.tiers.require(fragment_id, revision=revision, project=project)
 
 
 class BufferedCalls(CommandBuffer):

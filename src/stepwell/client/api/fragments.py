@@ -18,7 +18,7 @@ from msgspec import Struct
 from stepwell.client.session.lazy import lazy_property
 from stepwell.domain.checks import utf8
 from stepwell.domain.tiers.body_refs import Digest
-from stepwell.domain.tiers.model import Fragment, FragmentRow, Tier, name_in
+from stepwell.domain.tiers.model import Fragment, FragmentRow, Tier, Writer, name_in
 from stepwell.memory.reader.mappings import content
 from stepwell.protocol.handles import Handle
 from stepwell.text import describe, plural
@@ -84,6 +84,21 @@ class HeldFragment(Struct, frozen=True, dict=True):
     def metadata(self) -> Mapping[str, str]:
         """The caller's own labels, read-only."""
         return MappingProxyType(self.row.metadata)
+
+    @property
+    def is_kept(self) -> bool:
+        """True if reads do not promote the fragment, and no tier counts, demotes or deletes it."""
+        return self.row.keep
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """The time at which the fragment expires, in UTC, if no read moves it; None for never."""
+        return None if self.row.expires_at_ms is None else _utc_time(self.row.expires_at_ms)
+
+    @property
+    def writer(self) -> Writer | None:
+        """The session, process, label and plan that stored the body; None if an older version did."""
+        return self.row.writer
 
     @property
     def created_at(self) -> datetime:

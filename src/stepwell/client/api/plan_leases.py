@@ -39,6 +39,11 @@ def project_links(projects: Sequence[str | ProjectLink]) -> tuple[ProjectLink, .
     return tuple(each if isinstance(each, ProjectLink) else ProjectLink(each) for each in given)
 
 
+def name_tuple(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return names as a tuple, of which a single one may be given as it is; None stays None."""
+    return (names,) if isinstance(names, str) else None if names is None else tuple(names)
+
+
 def plan_of(answered: Answered[PlanFound]) -> Plan:
     """Return the plan in an answer."""
     return answered.reply.plan

@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from stepwell import limits
-from stepwell.client.api.plan_leases import plan_of, project_links
+from stepwell.client.api.apply_queue import ApplyQueueCalls
+from stepwell.client.api.plan_leases import name_tuple, plan_of, project_links
 from stepwell.client.api.service import BlockingService, BufferedService, method
 from stepwell.client.api.subplans import SubplanCalls
 from stepwell.client.session.calls import Call
@@ -60,7 +61,7 @@ from stepwell.domain.replies import ActionPage, DecisionPage, PlanPage
 from stepwell.domain.tiers.body_refs import Digest
 
 
-class PlanCalls(SubplanCalls):
+class PlanCalls(SubplanCalls, ApplyQueueCalls):
     """The calls on actions and plans, children included; their result depends on the kind of service."""
 
     @method
@@ -132,9 +133,11 @@ class PlanCalls(SubplanCalls):
         arguments: Mapping[str, ArgumentValue] | None = None,
         invariants: Sequence[str] = (),
         validations: Sequence[Validation] = (),
+        labels: Sequence[str] = (),
     ) -> Call[Plan]:
         """Create a plan from an action, queued for strategize. Its own validations come after those of the action.
 
+        `labels` say what an agent has to be able to do for the plan; the order is of no importance.
         It raises `ActionUnavailable` if the action is archived, or is not reusable and was used.
         """
         command = UseAction(
@@ -144,6 +147,7 @@ class PlanCalls(SubplanCalls):
             arguments=dict(arguments or {}),
             invariants=tuple(invariants),
             validations=tuple(validations),
+            labels=name_tuple(labels) or (),
         )
         return Call(command, plan_of)
 
@@ -157,6 +161,7 @@ class PlanCalls(SubplanCalls):
         invariants: Sequence[str] = (),
         validations: Sequence[Validation] = (),
         lease_ms: int = limits.LEASE_MS,
+        labels: Sequence[str] = (),
     ) -> Call[Plan]:
         """Create a plan from an action, or its name, and start its execute phase: one request from an action to work.
 
@@ -172,6 +177,7 @@ class PlanCalls(SubplanCalls):
             invariants=tuple(invariants),
             validations=tuple(validations),
             lease_ms=lease_ms,
+            labels=name_tuple(labels) or (),
         )
         return self._leasing_call(command)
 
@@ -188,14 +194,16 @@ class PlanCalls(SubplanCalls):
         state: PlanState | None = None,
         parent_plan_id: str | None = None,
         rolled_back: bool | None = None,
+        label: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
     ) -> Call[PlanPage]:
         """Return a page of plans in order of id, which is the order of creation.
 
-        All given conditions must hold. `rolled_back` selects applied plans that were, or were not, rolled back.
+        All given conditions must hold. `rolled_back` selects applied plans that were, or were not, rolled back; `label`
+        selects plans that have this label among others.
         """
-        command = ListPlans(phase, state, parent_plan_id, limit, cursor, rolled_back)
+        command = ListPlans(phase, state, parent_plan_id, limit, cursor, rolled_back, label)
         return Call(command)
 
     @method
@@ -219,10 +227,13 @@ class PlanCalls(SubplanCalls):
 
     @method
     def start_apply(
-        self, plan_id: str, *, lease_ms: int = limits.LEASE_MS, expected_version: int | None = None
+        self, plan_id: str, *, lease_ms: int = limits.LEASE_MS, expected_version: int | None = None, tree: str = ""
     ) -> Call[Plan]:
-        """Take the lease on a plan that is queued for apply, as `start_strategize` does."""
-        return self._leasing_call(StartPhase(plan_id, Phase.APPLY, lease_ms, expected_version))
+        """Take the lease on a plan that is queued for apply, as `start_strategize` does.
+
+        With `tree`, the real path of its root, the plan does not overtake those that wait for this tree: `TreeQueued`.
+        """
+        return self._leasing_call(StartPhase(plan_id, Phase.APPLY, lease_ms, expected_version, tree))
 
     @method
     def complete_strategize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from stepwell import limits
-from stepwell.client.api.plan_leases import LeasedPlanCalls, plan_of, project_links
+from stepwell.client.api.plan_leases import LeasedPlanCalls, name_tuple, plan_of, project_links
 from stepwell.client.api.service import method
 from stepwell.client.session.calls import Answered, Call
 from stepwell.domain.plans.commands import (
@@ -61,16 +61,32 @@ class SubplanCalls(LeasedPlanCalls):
 
     @method
     def start_ready(
-        self, parent_plan_id: str, *, lease_ms: int = limits.LEASE_MS, straight: bool = False
+        self,
+        parent_plan_id: str,
+        *,
+        lease_ms: int = limits.LEASE_MS,
+        straight: bool = False,
+        actors: Sequence[str] | None = None,
+        labels: Sequence[str] | None = None,
+        read_only: bool | None = None,
     ) -> Call[ReadyStarted]:
         """Take the lease on the first child, in declared order, that is ready. No two callers get the same child.
 
-        A child that this session failed is left to other sessions first, if some have asked for children of this plan.
-        The reply's `plan` is None if no child is ready now. `is_over` then says whether all work is done, or the caller
-        should wait for a `PlanMoved` event of this parent's children. With `straight` a child goes to execute at once,
-        without a strategy of its own.
+        `actors`, `labels` and `read_only` say what the caller can do; without them it is offered every child. With
+        `actors`, only a child whose action names one of them for the phase that starts: `strategy_actor` for
+        strategize, `execution_actor` for execute. With `labels`, only a child all of whose labels are among them; `()`
+        stands for children without labels. `read_only=True` is for read-only children, `False` for the others.
+
+        A child that this session failed is left to other sessions first, if some that can do it have asked for children
+        of this plan. The reply's `plan` is None if there is none for the caller now. Then `is_over` says that no child
+        is left for any caller, and `is_for_others` that those which are left need a scope or an ability that this
+        caller does not have. Otherwise the caller should wait for a `PlanMoved` event of this parent's children. With
+        `straight` a child goes to execute at once, without a strategy of its own.
         """
-        return Call(StartReady(parent_plan_id, lease_ms, straight), self._ready)
+        command = StartReady(
+            parent_plan_id, lease_ms, straight, name_tuple(actors), name_tuple(labels), read_only=read_only
+        )
+        return Call(command, self._ready)
 
     @method
     def proceed(
@@ -120,8 +136,12 @@ def subplan(
     arguments: Mapping[str, ArgumentValue] | None = None,
     projects: Sequence[str | ProjectLink] = (),
     depends_on: Sequence[str] = (),
+    labels: Sequence[str] = (),
 ) -> SubplanSpec:
-    """Return the description of a child for `declare_subplans`. Without projects the child works on its parent's."""
+    """Return the description of a child for `declare_subplans`. Without projects the child works on its parent's.
+
+    `labels` are what an agent has to be able to do for this child, such as "gpu"; see `start_ready`.
+    """
     return SubplanSpec(
         alias=alias,
         plan_id=new_id(),
@@ -129,4 +149,5 @@ def subplan(
         arguments=dict(arguments or {}),
         project_links=project_links(projects),
         depends_on=tuple(depends_on),
+        labels=name_tuple(labels) or (),
     )

@@ -12,6 +12,8 @@ from stepwell import limits
 from stepwell.client.api.fragments import StoredFragment, body_bytes
 from stepwell.client.api.service import BlockingService, BufferedService, Service, method
 from stepwell.client.session.calls import Answered, Call, partly_refused
+from stepwell.client.session.current_work import current_work
+from stepwell.client.session.tokens import estimate_tokens
 from stepwell.domain.checks import require_instance
 from stepwell.domain.replies import (
     FragmentChecked,
@@ -34,8 +36,10 @@ from stepwell.domain.tiers.commands import (
     ListProjects,
     PeekFragment,
     PromoteFragment,
+    RequireFragment,
     SetBudget,
     StoreFragment,
+    StoreOptions,
     SweepStale,
 )
 from stepwell.domain.tiers.model import Fragment, FragmentRow, Tier, TierBudget
@@ -47,13 +51,22 @@ class TierCalls(Service):
 
     @method
     def store(
-        self, fragment: Fragment, *, tier: Tier = Tier.HOT, expected_revision: int | None = None
+        self,
+        fragment: Fragment,
+        *,
+        tier: Tier = Tier.HOT,
+        expected_revision: int | None = None,
+        unique: bool = False,
     ) -> Call[FragmentPlaced]:
         """Insert or replace a fragment, and demote others until every budget holds, in one step.
 
         A fragment larger than the whole hot tier goes to warm, and the reply's note says so. With `expected_revision`
         (0: "must not exist") a writer whose knowledge is stale gets `Conflict`. Tokens are counted here unless the
         fragment has a count.
+
+        With `unique`, nothing is stored if another fragment of the project has the same body: the reply names that
+        fragment, with the note `equal_body`. So two processes that store equal bodies at once get one id. The first
+        such store in a project of more than 20,000 fragments may answer `Busy` while these are indexed.
         """
         require_instance(fragment, (Fragment,), "store takes a stepwell.Fragment")
         body = body_bytes(fragment)
@@ -62,15 +75,23 @@ class TierCalls(Service):
             project=self.session.project_or_default(fragment.project),
             fragment_id=fragment.fragment_id,
             body=0 if is_large else bytes(body),
-            tokens=self.session.count_tokens(body) if fragment.tokens is None else fragment.tokens,
+            tokens=self._tokens(fragment, body),
             tier=tier,
             source=fragment.source,
             kind=fragment.kind,
             detail_depth=fragment.detail_depth,
             metadata=fragment.metadata,
             expected_revision=expected_revision,
+            options=_options(fragment, unique=unique),
+            work=current_work(self.session.channel.address),
         )
         return Call(command, large={"body": body} if is_large else None)
+
+    def _tokens(self, fragment: Fragment, body: bytes | memoryview) -> int:
+        """Return the given tokens, or count them; those of a fragment with `keep`, which no budget counts, roughly."""
+        if fragment.tokens is not None:
+            return fragment.tokens
+        return estimate_tokens(body) if fragment.keep else self.session.count_tokens(body)
 
     @method
     def get(self, fragment_id: str, *, project: str | None = None) -> Call[StoredFragment]:
@@ -147,11 +168,27 @@ class TierCalls(Service):
 
     @method
     def delete(
-        self, fragment_id: str, *, project: str | None = None, expected_revision: int | None = None
+        self,
+        fragment_id: str,
+        *,
+        project: str | None = None,
+        expected_revision: int | None = None,
+        missing_ok: bool = False,
     ) -> Call[FragmentRemoved]:
-        """Delete a fragment. With `expected_revision`, only if it was not replaced since; otherwise `Conflict`."""
-        command = DeleteFragment(self.session.project_or_default(project), fragment_id, expected_revision)
-        return Call(command)
+        """Delete a fragment. With `expected_revision`, only if it was not replaced since; otherwise `Conflict`.
+
+        With `missing_ok` it is no error if there is none: the reply's `tier` is None then.
+        """
+        project = self.session.project_or_default(project)
+        return Call(DeleteFragment(project, fragment_id, expected_revision, missing_ok))
+
+    @method
+    def require(self, fragment_id: str, *, revision: int, project: str | None = None) -> Call[FragmentChecked]:
+        """Refuse with `Conflict` unless a fragment is at a revision, 0 for "absent". It changes nothing.
+
+        In a transaction, all other writes happen only if this holds.
+        """
+        return Call(RequireFragment(self.session.project_or_default(project), fragment_id, revision))
 
     @method
     def evict_lru(self, tier: Tier = Tier.HOT, count: int = 1) -> Call[FragmentsMoved]:
@@ -207,6 +244,13 @@ class TierCalls(Service):
     def set_budget(self, budget: TierBudget) -> Call[TierBudget]:
         """Change the budget of all sessions. Fragments that no longer fit are demoted in the same step."""
         return Call(SetBudget(budget), lambda answered: answered.reply.budget)
+
+
+def _options(fragment: Fragment, *, unique: bool) -> StoreOptions | None:
+    """Return the options of a store, or None for the usual one without any."""
+    if not (unique or fragment.keep or fragment.expires_at_ms or fragment.expires_after_ms):
+        return None
+    return StoreOptions(fragment.keep, fragment.expires_at_ms, fragment.expires_after_ms, unique)
 
 
 def _exists(answered: Answered[FragmentChecked]) -> bool:

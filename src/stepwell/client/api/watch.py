@@ -112,6 +112,11 @@ class Watch:
         """The revision to resume from: all events up to it were returned."""
         return self._cursor.revision
 
+    @property
+    def is_closed(self) -> bool:
+        """True if the watch was closed."""
+        return self._is_closed
+
     def __iter__(self) -> Self:
         return self
 
@@ -229,6 +234,7 @@ class Watches:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._open: WeakSet[Watch] = WeakSet()
+        self.monotonic = channel.environment.monotonic
         channel.on_fork(self._in_forked_child)
 
     def open(self, since: int | None, projects: Iterable[str] | None) -> Watch:

@@ -85,6 +85,13 @@ class Call(Generic[R_co]):
         """True if a body of the command has to be uploaded before the request."""
         return bool(self._large)
 
+    def retried(self, _answered: Answered[AnyReply]) -> Call[R_co]:
+        """Return the call to perform after `finish` has raised `BodyGone`, because a body was moved.
+
+        A call that reads is performed again. One that writes must not be: it returns a call that reads the bodies.
+        """
+        return self
+
     def prepare(self, uploads: list[LargeBody]) -> Command[Reply]:
         """Return the command as it is sent, after appending its large bodies to `uploads`.
 

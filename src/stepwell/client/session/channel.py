@@ -57,13 +57,15 @@ class Channel:
     calls raise `RuntimeLost`.
     """
 
-    def __init__(self, address: str, projects: tuple[str, ...] | None, environment: Environment = SYSTEM) -> None:
+    def __init__(
+        self, address: str, projects: tuple[str, ...] | None, environment: Environment = SYSTEM, label: str = ""
+    ) -> None:
         self.address = address
         self.projects = projects
         self.environment = environment
         self.mappings = Mappings()
-        check(Hello(VERSION, "new", projects))
-        self.rules = SessionRules(address, projects, environment.new_id())
+        check(Hello(VERSION, "new", projects, (), label))
+        self.rules = SessionRules(address, projects, environment.new_id(), label)
         self.reads = IndexedReads(self.mappings, projects)
         self.connections = ConnectionPool(self.rules, self.mappings, self.reads, environment)
         # Returns True while the program that started the manager would restart it; None if that program is unknown.

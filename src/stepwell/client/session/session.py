@@ -5,8 +5,8 @@ one frame with an outcome each (`perform_each`), many in a stream of frames (`pe
 transaction (`perform_together`).
 
 A reply may refer to bodies in shared memory. The manager may move a body after it has answered, and then `Call.finish`
-raises `BodyGone`. The session sends the call again, because only the manager knows the new place. Only calls that read
-refer to bodies, so sending one again changes nothing but access counts.
+raises `BodyGone`. The session asks again, because only the manager knows the new place: it sends a call that reads
+again, and in place of one that writes another one that reads (`Call.retried`).
 
 The module's functions translate between calls and messages. They do no I/O, because the asynchronous caller uses them.
 """
@@ -92,7 +92,7 @@ class Session:
             try:
                 return call.finish(result)
             except BodyGone:  # the manager has moved the body and freed its old place since the answer
-                continue
+                call = call.retried(result)
         raise body_moved_error()
 
     def perform_each(self, calls: Sequence[Call[R]]) -> list[tuple[R | StepwellError, int]]:
@@ -142,9 +142,9 @@ class Session:
         try:
             return call.finish(result), result.revision
         except BodyGone:
-            pass
+            again = call.retried(result)
         try:
-            return self.perform(call), result.revision
+            return self.perform(again), result.revision
         except StepwellError as error:
             return error, result.revision
 

@@ -76,17 +76,19 @@ class SessionRules:
 
     - `welcome` is the last one; None before the first. It is never of another epoch than the first.
     - `ended_by` is the reason for which the last manager ended, if the manager told it and no other has welcomed us.
-    - `leases` maps plans to the tokens that this session received. It is emptied when the manager has forgotten the
-      session, and in a forked child, because the leases are lost then.
+    - `leases` maps plans to the tokens that this session received, and `token_leases` has the ids of its leases of
+      pools. They are emptied when the manager has forgotten the session, and in a forked child: they are lost then.
     - `is_closed` never becomes False again. `is_over` is True if it is closed, or if the manager has lost writes that
       this session has seen: then there is no further connection, and `require_open` raises the reason.
     """
 
-    def __init__(self, address: str, projects: tuple[str, ...] | None, session_id: str) -> None:
+    def __init__(self, address: str, projects: tuple[str, ...] | None, session_id: str, label: str = "") -> None:
         self.address = address
         self.projects = projects
+        self.label = label
         self.numbers = RequestNumbers()
         self.leases: dict[str, int] = {}
+        self.token_leases: set[str] = set()
         self.is_closed = False
         self.is_over = False
         self._begin(session_id)
@@ -106,9 +108,14 @@ class SessionRules:
 
         The lock is replaced, because another thread of the parent may have held it during the fork.
         """
-        self.leases.clear()
+        self.forget_leases()
         self.numbers.in_forked_child()
         self._begin(session_id)
+
+    def forget_leases(self) -> None:
+        """Forget all leases, because they are lost or given up."""
+        self.leases.clear()
+        self.token_leases.clear()
 
     # What happened.
 
@@ -123,7 +130,7 @@ class SessionRules:
         is on its way.
         """
         connection.seen_before = self._seen
-        return Hello(VERSION, self.session_id, self.projects, mapped)
+        return Hello(VERSION, self.session_id, self.projects, mapped, self.label)
 
     def welcomed(self, connection: SessionConnection, answer: ManagerMessage) -> Welcome:
         """Adopt the welcome in the answer to Hello and return it, or raise `Unreachable` (see the module's table)."""
@@ -139,7 +146,7 @@ class SessionRules:
                 self._lost, self.is_over = history_lost_error(connection.seen_before, welcome), True
                 raise _history_lost(self._lost)
             if known is not None and welcome.generation != known.generation:
-                self.leases.clear()
+                self.forget_leases()
             self._seen = max(self._seen, welcome.revision)
             connection.generation = welcome.generation
             self.welcome, self.ended_by = welcome, None

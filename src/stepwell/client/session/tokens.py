@@ -92,7 +92,7 @@ def counter(encoding: str = ENCODING) -> TokenCounter:
     return known
 
 
-def estimate_tokens(body: bytes) -> int:
+def estimate_tokens(body: bytes | memoryview) -> int:
     """Return a third of the bytes, rounded up, at least 1: the last resort, for bodies that no vocabulary can count."""
     return max(1, -(-len(body) // _BYTES_PER_TOKEN))
 

@@ -25,9 +25,11 @@ from stepwell.client.api.plan_leases import plan_of
 from stepwell.client.api.plans import PlanApi
 from stepwell.client.api.watch import Watch
 from stepwell.client.session.calls import Call
+from stepwell.client.session.current_work import working_on
 from stepwell.client.session.session import Session
 from stepwell.client.workflows.heartbeat import Heartbeat
 from stepwell.domain.events import AnyEvent, PlanMoved, SubplansDeclared
+from stepwell.domain.plans.abilities import Abilities
 from stepwell.domain.plans.commands import CompletePhase, FailPhase
 from stepwell.domain.plans.model import Phase, Plan
 from stepwell.domain.replies import ReadyStarted
@@ -51,7 +53,8 @@ class WorkDone(Struct, frozen=True):
 
     `lost` children were taken from the agent while it worked: cancelled, or given to another agent after the lease
     expired. `errored` children failed for good, in any agent's hands. If `is_over`, nothing is left to do without
-    intervention; otherwise the agent's waiting time ended.
+    intervention; if `is_for_others`, only children are left that this agent cannot do; otherwise the agent's waiting
+    time ended.
     """
 
     completed: tuple[str, ...]
@@ -59,6 +62,7 @@ class WorkDone(Struct, frozen=True):
     lost: tuple[str, ...]
     errored: tuple[str, ...]
     is_over: bool
+    is_for_others: bool = False
 
 
 class SubplanAgent(Generic[ContextT]):
@@ -66,7 +70,8 @@ class SubplanAgent(Generic[ContextT]):
 
     `run(plan, context)` is the caller's function. The agent reports its outcome: returning completes the child's phase,
     raising fails it; then the agent goes on to the next child or raises, by `on_error`. With `straight`, the manager
-    starts children in their execute phase at once; otherwise `run` is called for the strategize phase, too.
+    starts children in their execute phase at once; otherwise `run` is called for the strategize phase, too. An agent
+    that does not work as the actor of a child's execute phase leaves that phase to others.
     """
 
     def __init__(
@@ -77,6 +82,7 @@ class SubplanAgent(Generic[ContextT]):
         lease_ms: int,
         *,
         straight: bool,
+        abilities: Abilities,
         on_error: OnError,
         make_context: MakeContext[ContextT],
     ) -> None:
@@ -89,26 +95,29 @@ class SubplanAgent(Generic[ContextT]):
         self._make_context = make_context
         self._lease_ms = lease_ms
         self._straight = straight
+        self._abilities = abilities
         self._on_error = on_error
         self._completed: list[str] = []
         self._failed: list[str] = []
         self._lost: list[str] = []
 
     def work(self, wait_s: float | None) -> WorkDone:
-        """Work on ready children until all are over, or until none has been ready for `wait_s`."""
+        """Work on ready children until none is left for the agent, or until none has been ready for `wait_s`."""
         while True:
             found = self._next(wait_s)
             if found.plan is None:
                 ended = (tuple(self._completed), tuple(self._failed), tuple(self._lost))
-                return WorkDone(*ended, errored=found.errored, is_over=found.is_over)
+                return WorkDone(*ended, found.errored, is_over=found.is_over, is_for_others=found.is_for_others)
             plan: Plan | None = found.plan
             while plan is not None:
                 plan = self._phase(plan)
 
     def _next(self, wait_s: float | None) -> ReadyStarted:
-        """Return the next ready child, waiting for it if need be; without one if all is over or `wait_s` has passed."""
+        """Return the next ready child, waiting for it if need be; without one if there will be none for this agent, or
+        if `wait_s` has passed.
+        """
         found = self._ask()
-        if found.plan is not None or found.is_over:
+        if _is_answer(found):
             return found
         until_s = None if wait_s is None else time.monotonic() + wait_s
         # The watch is opened before the next question, so that a child that becomes ready in between is not missed.
@@ -116,7 +125,7 @@ class SubplanAgent(Generic[ContextT]):
             while True:
                 found = self._ask()
                 left_s = None if until_s is None else until_s - time.monotonic()
-                if found.plan is not None or found.is_over or (left_s is not None and left_s <= 0):
+                if _is_answer(found) or (left_s is not None and left_s <= 0):
                     return found
                 self._wait(
                     watch, limits.AGENT_POLL_SECONDS if left_s is None else min(left_s, limits.AGENT_POLL_SECONDS)
@@ -124,7 +133,15 @@ class SubplanAgent(Generic[ContextT]):
 
     def _ask(self) -> ReadyStarted:
         """Ask the manager for a ready child; it starts one under a lease in the same step."""
-        return self._plans.start_ready(self._parent_plan_id, lease_ms=self._lease_ms, straight=self._straight)
+        able = self._abilities
+        return self._plans.start_ready(
+            self._parent_plan_id,
+            lease_ms=self._lease_ms,
+            straight=self._straight,
+            actors=able.actors,
+            labels=able.labels,
+            read_only=able.read_only,
+        )
 
     def _wait(self, watch: Watch | None, seconds: float) -> None:
         """Wait for an event that may make a child ready, at most for the time; without a watch, pause shortly."""
@@ -168,9 +185,10 @@ class SubplanAgent(Generic[ContextT]):
     def _run_phase(self, plan: Plan, token: int, heartbeat: Heartbeat) -> Plan | None:
         """Call `run` under the lease, and complete or fail the phase."""
         try:
-            _require_done(self._run(plan, self._make_context(self._session, plan.plan_id, token, heartbeat)))
+            with working_on(self._session.channel.address, plan.plan_id):
+                _require_done(self._run(plan, self._make_context(self._session, plan.plan_id, token, heartbeat)))
             heartbeat.check()
-            if plan.phase is Phase.STRATEGIZE:
+            if plan.phase is Phase.STRATEGIZE and self._executes(plan):
                 return self._plans.proceed(plan.plan_id, lease=token, lease_ms=self._lease_ms)
             self._session.perform(Call(CompletePhase(plan.plan_id, plan.phase, token), plan_of))
             self._completed.append(plan.plan_id)
@@ -178,6 +196,11 @@ class SubplanAgent(Generic[ContextT]):
             if not self._is_handled(plan, token, error):
                 raise
         return None
+
+    def _executes(self, plan: Plan) -> bool:
+        """Return True if the agent works as the actor of a child's execute phase. Actors of an action never change."""
+        actors = self._abilities.actors
+        return actors is None or self._plans.get_action(plan.action_name).execution_actor in actors
 
     def _is_handled(self, plan: Plan, token: int, error: BaseException) -> bool:
         """Report an error, and return True if the agent goes on: then its traceback is logged.
@@ -211,6 +234,11 @@ class SubplanAgent(Generic[ContextT]):
             self._lost.append(plan.plan_id)
         else:
             self._failed.append(plan.plan_id)
+
+
+def _is_answer(found: ReadyStarted) -> bool:
+    """Return True if there is a child, or if waiting for one is of no use."""
+    return found.plan is not None or found.is_over or found.is_for_others
 
 
 @contextmanager

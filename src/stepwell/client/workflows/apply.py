@@ -1,5 +1,8 @@
 """Apply a plan to a tree: in the caller's process, under the plan's lease, entirely or not at all.
 
+A plan does not overtake those that wait for the tree in the manager's queue; with a turn of its own (`ApplyTurn`), it
+waits there first.
+
 The root's lock is taken before the lease. So a process that waits for a tree does not block the plan, and a tree that
 is not as the plan expects leaves the plan as it was. Unfinished transactions that are found under the lock are
 recovered first (`tree_recovery`). Then, from the lease on, in this order:
@@ -19,7 +22,7 @@ and finalizes, resumes or undoes it.
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Final
 
 from stepwell import limits
@@ -30,10 +33,24 @@ from stepwell.client.workflows.heartbeat import Heartbeat, now_s
 from stepwell.client.workflows.plan_delta import PlanDelta, is_same_root, root_text
 from stepwell.client.workflows.report import report_outcome
 from stepwell.client.workflows.validations import failure_of, run_all
-from stepwell.client.workflows.wait import wait_for_lease_end, wait_for_root_lock
+from stepwell.client.workflows.wait import (
+    ApplyTurn,
+    require_no_queue,
+    wait_for_lease_end,
+    wait_for_root_lock,
+)
 from stepwell.domain.plans.model import Phase, Plan, PlanState, Position, RolledBack
 from stepwell.domain.plans.validations import ValidationResult, not_passed
-from stepwell.errors import AlreadyRolledBack, Conflict, PlanError, PlanNotReady, Refused, StepwellError, TreeFailed
+from stepwell.errors import (
+    AlreadyRolledBack,
+    Conflict,
+    PlanError,
+    PlanNotReady,
+    Refused,
+    StepwellError,
+    TreeFailed,
+    TreeQueued,
+)
 from stepwell.trees.lock import RootLock
 from stepwell.trees.transaction import TreeTransaction
 
@@ -47,8 +64,8 @@ class PlanApply:
     """One call of `PlanExecutionContext.apply`, for one thread.
 
     Any number of processes may apply the same plan at the same time: one holds the lease and works, the others wait for
-    it and return the same outcome. `root` is absolute; `wait_s` bounds all waiting for other processes together;
-    `on_warning` is for `tree_recovery`.
+    it and return the same outcome. `root` is absolute; `wait_s` bounds all waiting for other processes together, except
+    for the turn; `on_warning` is for `tree_recovery`. Without a `turn`, the call is refused while other plans wait.
     """
 
     def __init__(
@@ -58,6 +75,8 @@ class PlanApply:
         wait_s: float,
         lease_ms: int,
         on_warning: tree_recovery.OnWarning | None = None,
+        *,
+        turn: ApplyTurn | None = None,
     ) -> None:
         self._context = context
         self._session = context.session
@@ -68,14 +87,22 @@ class PlanApply:
         self._until_s = time.monotonic() + wait_s
         self._lease_ms = lease_ms
         self._on_warning = on_warning
+        self._turn = turn
+        self._tree = root_text(root)
 
     def run(self) -> Plan:
         """Return the applied plan, applied by this process or another one.
 
         Raises `ValidationFailed` if the plan is constrained, `AlreadyRolledBack` if it was rolled back since,
-        `PlanNotReady` if it cannot be applied in its state, `TreeConflict` if the tree is not as expected, `Busy` past
-        the waiting time, and any error that ended this process's own attempt.
+        `PlanNotReady` if it cannot be applied in its state, `TreeConflict` if the tree is not as expected, `TreeQueued`
+        if it would overtake other plans, `Busy` past the waiting time, and any error that ended this process's own
+        attempt.
         """
+        with self._turn or nullcontext():
+            return self._run()
+
+    def _run(self) -> Plan:
+        """Look at the plan and do what its position asks for, until it has ended."""
         while True:
             plan = self._plans.get_plan(self._plan_id)
             if plan.position in _ENDED:
@@ -88,12 +115,27 @@ class PlanApply:
                 with suppress(Conflict):  # another session queued it at the same time
                     self._plans.apply_plan(self._plan_id, expected_version=plan.version)
             elif plan.position == _PROCESSING:
+                self._allow_time()
                 wait_for_lease_end(self._session, plan, self._until_s, self._wait_s)
             elif plan.position != tree_recovery.QUEUED:
                 tree_recovery.recover_if_unlocked(self._context, self._root, self._on_warning)
                 raise _not_ready(plan)
-            elif ended := self._lock_and_apply():
-                return _outcome(ended, self._root)
+            else:
+                self._wait_for_turn(plan)
+                if ended := self._lock_and_apply():
+                    return _outcome(ended, self._root)
+
+    def _wait_for_turn(self, plan: Plan) -> None:
+        """Wait for the plan's turn at the tree; without a turn, raise `TreeQueued` if other plans wait for it."""
+        if self._turn is None:
+            require_no_queue(self._plans, self._plan_id, self._tree)
+        elif self._turn.wait(plan):
+            self._allow_time()
+
+    def _allow_time(self) -> None:
+        """Let the time for other processes begin now, if the caller has waited for its turn until now."""
+        if self._turn is not None:
+            self._until_s = time.monotonic() + self._wait_s
 
     def _lock_and_apply(self) -> Plan | None:
         """Take the root's lock and apply the queued plan; return None if the plan must be read again first.
@@ -120,9 +162,16 @@ class PlanApply:
         with TreeTransaction(lock, name, delta.deltas, delta.read_body, resumes=True) as change:
             asked_at_s = now_s()
             try:
-                started = self._plans.start_apply(self._plan_id, lease_ms=self._lease_ms, expected_version=plan.version)
+                started = self._plans.start_apply(
+                    self._plan_id, lease_ms=self._lease_ms, expected_version=plan.version, tree=self._tree
+                )
             except Conflict:  # another session was quicker, at another root
                 change.undo()
+                return None
+            except TreeQueued:  # a plan of a higher priority, or any plan if this caller has no turn
+                change.undo()
+                if self._turn is None:
+                    raise
                 return None
             assert started.lease is not None
             change.rename(tree_recovery.apply_name(started))

@@ -78,6 +78,8 @@ ValidationResults = Annotated[
     tuple[ValidationResult, ...],
     Meta(max_length=2 * limits.VALIDATIONS_MAX, description="give one result for each validation that was run"),
 ]
+PlanLabels = Annotated[tuple[Label, ...], Meta(max_length=limits.PLAN_LABELS_MAX, description="give at most 32 labels")]
+"""The labels of a plan: all that an agent has to be able to do for it, in any order."""
 RootText = Annotated[
     str, Meta(max_length=limits.PATH_CHARS_MAX, description="a root is a path of at most 4096 characters")
 ]
@@ -143,6 +145,7 @@ class UseAction(Write[replies.PlanFound], frozen=True):
     arguments: ArgumentValues = field(default_factory=dict[str, ArgumentValue])
     invariants: Invariants = ()
     validations: Validations = ()
+    labels: PlanLabels = ()
 
 
 class BeginPlan(Write[replies.PlanFound], frozen=True):
@@ -155,6 +158,7 @@ class BeginPlan(Write[replies.PlanFound], frozen=True):
     invariants: Invariants = ()
     validations: Validations = ()
     lease_ms: LeaseMs = limits.LEASE_MS
+    labels: PlanLabels = ()
 
 
 class GetPlan(Read[replies.PlanFound], frozen=True):
@@ -172,18 +176,21 @@ class ListPlans(Read[replies.PlanPage], frozen=True):
     limit: PageLimit = 100
     cursor: Cursor | None = None
     rolled_back: bool | None = None
+    label: Label | None = None
 
 
 class StartPhase(Write[replies.PlanFound], frozen=True):
     """Start the queued phase of a plan and take the lease on the plan.
 
-    Naming the phase protects a caller that has not noticed that the plan has moved on.
+    Naming the phase protects a caller that has not noticed that the plan has moved on. `tree` is for apply: the plan
+    does not overtake those that wait for this tree.
     """
 
     plan_id: Identifier
     phase: Phase
     lease_ms: LeaseMs = limits.LEASE_MS
     expected_version: Positive | None = None
+    tree: RootText = ""
 
 
 class CompletePhase(Write[replies.PlanFound], frozen=True):
@@ -297,6 +304,7 @@ class SubplanSpec(Struct, frozen=True, array_like=True):
     depends_on: Annotated[
         tuple[Label, ...], Meta(max_length=limits.DEPENDENCIES_MAX, description="give at most 64 aliases")
     ] = ()
+    labels: PlanLabels = ()
 
 
 class DeclareSubplans(Write[replies.PlanFound], frozen=True):
@@ -324,14 +332,27 @@ class DeclareSubplans(Write[replies.PlanFound], frozen=True):
 
 
 class StartReady(Write[replies.ReadyStarted], frozen=True):
-    """Take the lease on the first child, in declared order, that is ready to be worked on.
+    """Take the lease on the first child, in declared order, that is ready and that the caller can do.
 
     With `straight` a new child goes directly to its execute phase, for children that need no strategy of their own.
+    `actors`, `labels` and `read_only` are the abilities of the caller (see `abilities`); None says nothing.
     """
 
     plan_id: Identifier  # of the parent
     lease_ms: LeaseMs = limits.LEASE_MS
     straight: bool = False
+    actors: (
+        Annotated[
+            tuple[NameText, ...],
+            Meta(min_length=1, max_length=limits.AGENT_ACTORS_MAX, description="give 1 to 16 actors, or None for any"),
+        ]
+        | None
+    ) = None
+    labels: (
+        Annotated[tuple[Label, ...], Meta(max_length=limits.AGENT_LABELS_MAX, description="give at most 64 labels")]
+        | None
+    ) = None
+    read_only: bool | None = None
 
 
 class ProceedPlan(Write[replies.PlanFound], frozen=True):

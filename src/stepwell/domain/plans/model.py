@@ -19,6 +19,7 @@ from msgspec import Meta, Struct
 from stepwell import limits
 from stepwell.domain.bounded_types import Identifier, Label, ProjectName, Text, is_project
 from stepwell.domain.checks import check, checked, require_instance
+from stepwell.domain.plans.abilities import LimitedAgent
 from stepwell.domain.plans.conflicts import Merge, MergeConflict
 from stepwell.domain.plans.validations import Validation, ValidationResult
 from stepwell.errors import InvalidArgument
@@ -264,7 +265,7 @@ class Subplans(Struct, frozen=True, array_like=True):
 
     `retries` is the number of times that each failed child is queued again before it counts as failed. With `fail_fast`
     the first child that fails cancels its unfinished siblings. `agents` are the sessions that asked for a ready child,
-    the latest last; the number of those that are remembered is bounded.
+    the latest last; `limited` are those that asked with abilities. The number of those that are remembered is bounded.
     """
 
     mode: SubplanMode
@@ -274,6 +275,7 @@ class Subplans(Struct, frozen=True, array_like=True):
     children: tuple[Child, ...]
     retries: int = 0  # of each child that fails, before it counts as failed
     agents: tuple[str, ...] = ()
+    limited: tuple[LimitedAgent, ...] = ()
 
 
 class PhaseTimes(Struct, frozen=True, array_like=True):
@@ -345,6 +347,7 @@ class Plan(Struct, frozen=True, array_like=True):
     - `retries_left` is the number of times that a failed child is queued again without a request.
     - `merged` and `conflicts` belong to the present attempt at execute; a new attempt clears both.
     - `applied`, `constrained` and `rolled_back` say how an apply or a rollback ended.
+    - `labels` are what an agent has to be able to do for this plan, each once and in order. A child has its own only.
     """
 
     plan_id: str
@@ -380,6 +383,7 @@ class Plan(Struct, frozen=True, array_like=True):
     applied: Applied | None = None
     constrained: Constrained | None = None
     rolled_back: RolledBack | None = None
+    labels: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Return the name and the position, what stops the plan, and its projects. `msgspec.structs.asdict` has all."""
@@ -389,6 +393,7 @@ class Plan(Struct, frozen=True, array_like=True):
             f"{quoted(self.plan_id)} of {quoted(self.action_name)}",
             str(self.position),
             "rolled back" if self.rolled_back else "",
+            f"labels {listed(self.labels)}" if self.labels else "",
             plural(len(self.errors), "error") if self.errors else "",
             plural(conflicts, "open conflict") if conflicts else "",
             f"projects {listed(self.projects)}",

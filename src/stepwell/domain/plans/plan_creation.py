@@ -12,6 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from stepwell import limits
+from stepwell.domain.plans.abilities import label_set
 from stepwell.domain.plans.actions import bind, render, usable_action
 from stepwell.domain.plans.lifecycle import START
 from stepwell.domain.plans.model import Action, ArgumentValue, Invariant, PhaseTimes, Plan, ProjectLink
@@ -33,15 +34,16 @@ def new_plan(
     arguments: Mapping[str, ArgumentValue],
     invariants: tuple[str, ...] = (),
     validations: tuple[Validation, ...] = (),
+    labels: tuple[str, ...] = (),
     retries: int = 0,
     parent: Plan | None = None,
 ) -> tuple[tuple[AnyChange, ...], Plan]:
     """Return the new plan, and the changes that create it: the action's count of uses, and the plan.
 
-    A child inherits the invariants of its parent and is read-only if its parent is. Texts are rendered with the
-    arguments once, here; a later change of the action cannot exist, because actions are immutable apart from their
-    state and uses. Raise `OutOfScope`, `AlreadyExists`, `Busy`, `ActionUnavailable`, `NotFound` or `InvalidArgument` if
-    the plan cannot be created.
+    A child inherits the invariants of its parent, not its labels, and is read-only if its parent is. Texts are rendered
+    with the arguments once, here; a later change of the action cannot exist, because actions are immutable apart from
+    their state and uses. Raise `OutOfScope`, `AlreadyExists`, `Busy`, `ActionUnavailable`, `NotFound` or
+    `InvalidArgument` if the plan cannot be created.
     """
     projects = [link.project for link in links]
     origin.require(projects)
@@ -74,6 +76,7 @@ def new_plan(
         times={_FIRST_PHASE: PhaseTimes(origin.now_ms)},
         validations=join_validations(action.validations, validations),
         retries_left=retries,
+        labels=label_set(labels) if labels else (),
     )
     return (RowChanged(action, replace(action, uses=action.uses + 1)), RowChanged(None, plan)), plan
 

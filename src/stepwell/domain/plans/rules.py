@@ -12,6 +12,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from stepwell import limits
+from stepwell.domain.applies.turns import kept_turns, require_apply_turn, start_changes
 from stepwell.domain.changesets.model import ChangesetState
 from stepwell.domain.changesets.rules import end_open_changesets, require_no_open_changeset
 from stepwell.domain.leases import find_plan, require_lease
@@ -78,6 +79,7 @@ def use_action(state: State, command: UseAction, origin: Origin) -> Verdict:
         arguments=command.arguments,
         invariants=command.invariants,
         validations=command.validations,
+        labels=command.labels,
     )
     return Verdict(PlanFound(plan), changes)
 
@@ -98,6 +100,7 @@ def begin_plan(state: State, command: BeginPlan, origin: Origin) -> Verdict:
         arguments=command.arguments,
         invariants=command.invariants,
         validations=command.validations,
+        labels=command.labels,
     )
     started = start_under_lease(state, plan, origin, command.lease_ms)
     steps = [plan, *steps_to_execute(state, started, origin, command.lease_ms)]
@@ -125,6 +128,7 @@ def list_plans(state: State, command: ListPlans, origin: Origin) -> Verdict:
             and command.state in {None, plan.state}
             and command.parent_plan_id in {None, plan.parent_plan_id}
             and command.rolled_back in {None, plan.rolled_back is not None}
+            and (command.label is None or command.label in plan.labels)
             and origin.sees(plan.projects)
         ),
     )
@@ -135,7 +139,7 @@ def list_plans(state: State, command: ListPlans, origin: Origin) -> Verdict:
 def start_phase(state: State, command: StartPhase, origin: Origin) -> Verdict:
     """Take the lease on a queued plan. The first of several callers gets it; the others find the plan processing.
 
-    A child also waits for its turn among its siblings (`require_turn`).
+    A child also waits for its turn among its siblings (`require_turn`), and an apply for its turn at the tree.
     """
     plan = find_plan(state, command.plan_id, origin)
     require_version(plan, command.expected_version)
@@ -144,7 +148,10 @@ def start_phase(state: State, command: StartPhase, origin: Origin) -> Verdict:
         transition(plan, STARTS[command.phase], origin.now_ms)
     begun = start_under_lease(state, plan, origin, command.lease_ms)
     require_turn(state, plan)
-    return plan_verdict(plan, begun)
+    if plan.phase is not Phase.APPLY:
+        return plan_verdict(plan, begun)
+    require_apply_turn(state, plan, command.tree, origin)
+    return plan_verdict(plan, begun, *start_changes(state, begun, command.tree, origin))
 
 
 @decides(CompletePhase)
@@ -274,7 +281,8 @@ def end_session(state: State, command: EndSession, origin: Origin) -> Verdict:
 def keep_leases(state: State, command: KeepLeases, _origin: Origin) -> Verdict:
     """Extend the leases that were held at `held_at_ms` to `until_ms`, after a time in which no manager was running.
 
-    Their holders could not renew them. Nothing else about the plans changes, not even the version.
+    Their holders could not renew them. Nothing else about the plans changes, not even the version. Turns in queues of
+    applies are extended, too.
     """
     expiring = state.plans.by_expiry.irange((command.held_at_ms + 1, ""), (command.until_ms, ""))
     plans = [state.plans.rows[plan_id] for _, plan_id in expiring]
@@ -282,6 +290,7 @@ def keep_leases(state: State, command: KeepLeases, _origin: Origin) -> Verdict:
     for plan in plans:
         assert plan.lease is not None
         changes.append(RowChanged(plan, replace(plan, lease=replace(plan.lease, expires_at_ms=command.until_ms))))
+    changes += kept_turns(state, command.held_at_ms, command.until_ms)
     return Verdict(LeasesKept(tuple(plan.plan_id for plan in plans)), tuple(changes))
 
 
@@ -311,4 +320,5 @@ def _summary(plan: Plan) -> PlanSummary:
         version=plan.version,
         parent_plan_id=plan.parent_plan_id,
         rolled_back=plan.rolled_back is not None,
+        labels=plan.labels,
     )

@@ -7,7 +7,7 @@ A child that has failed and is queued again is for another agent than the one th
 with that agent. The parent remembers the sessions that asked for its children. While it knows of others, the session
 that failed a child is passed over for `limits.RETRY_HEAD_START_MS`, which leaves an agent that waits enough time to
 ask. So the only agent of a parent gets its child again at once, and no child waits without end for agents that are
-gone.
+gone. Agents that said what they can do count as others only for the children that they can do.
 """
 
 from __future__ import annotations
@@ -16,11 +16,19 @@ from msgspec.structs import replace
 
 from stepwell import limits
 from stepwell.domain.leases import find_plan, require_lease
+from stepwell.domain.plans.abilities import Abilities, LimitedAgent, canonical_abilities
 from stepwell.domain.plans.commands import DeclareSubplans, ProceedPlan, StartReady, SubplanSpec
 from stepwell.domain.plans.lifecycle import PlanEvent
 from stepwell.domain.plans.model import Action, Child, Phase, Plan, PlanState, Subplans
 from stepwell.domain.plans.plan_creation import new_plan
-from stepwell.domain.plans.plan_tree import can_begin, check_order, children, is_over, ready_children
+from stepwell.domain.plans.plan_tree import (
+    can_begin,
+    check_order,
+    children,
+    is_finished,
+    is_over,
+    ready_children,
+)
 from stepwell.domain.plans.transitions import (
     require_held_plan,
     start_under_lease,
@@ -61,21 +69,31 @@ def declare_subplans(state: State, command: DeclareSubplans, origin: Origin) -> 
 
 @decides(StartReady)
 def start_ready(state: State, command: StartReady, origin: Origin) -> Verdict:
-    """Take the lease on the first ready child that the session may see, and return the child.
+    """Take the lease on the first ready child that the session may see and the agent can do, and return the child.
 
     A child that this session failed is left to other agents for a while. If no child is ready, the reply says whether
-    one can become ready later (`is_over` is false) and which children have failed, so that the agent knows whether to
-    wait.
+    one can become ready later (`is_over` is false), whether that could be one for this agent (`is_for_others` is
+    false), and which children have failed, so that the agent knows whether to wait.
     """
     parent = find_plan(state, command.plan_id, origin)
+    agent = LimitedAgent(
+        origin.session_id,
+        canonical_abilities(command.actors, command.labels, read_only=command.read_only),
+        command.straight,
+    )
     errored = tuple(child.plan_id for child in children(state, parent) if child.state is PlanState.ERRORED)
-    asked = _with_agent(parent, origin.session_id)
     for child in ready_children(state, parent):
-        if can_begin(parent, child) and origin.sees(child.projects) and not _is_for_others(parent, child, origin):
+        if not (can_begin(parent, child) and origin.sees(child.projects) and _can_start(state, agent, child)):
+            continue
+        if not _is_left_to_others(state, parent, child, origin):
             steps = _start_steps(state, child, command, origin)
-            return Verdict(ReadyStarted(steps[-1], is_over=False, errored=errored), (*asked, *step_changes(steps)))
-    is_done = is_over(state, parent)
-    return Verdict(ReadyStarted(None, is_done, errored), () if is_done else asked)
+            changes = (*_with_agent(parent, agent), *step_changes(steps))
+            return Verdict(ReadyStarted(steps[-1], is_over=False, errored=errored), changes)
+    if is_over(state, parent):
+        return Verdict(ReadyStarted(None, is_over=True, errored=errored))
+    if _is_for_others(state, parent, agent, origin):
+        return Verdict(ReadyStarted(None, is_over=False, errored=errored, is_for_others=True))
+    return Verdict(ReadyStarted(None, is_over=False, errored=errored), _with_agent(parent, agent))
 
 
 @decides(ProceedPlan)
@@ -106,6 +124,7 @@ def _new_children(state: State, plan: Plan, command: DeclareSubplans, origin: Or
             action_name=spec.action_name,
             links=spec.project_links or plan.project_links,
             arguments=spec.arguments,
+            labels=spec.labels,
             retries=command.retries,
             parent=plan,
         )
@@ -135,22 +154,67 @@ def _require_size(state: State, plan: Plan, specs: tuple[SubplanSpec, ...]) -> N
         raise PlanNotReady(f"this tree would have {size} plans, at most {limits.PLANS_PER_TREE_MAX} are allowed")
 
 
-def _with_agent(parent: Plan, session_id: str) -> tuple[AnyChange, ...]:
-    """Return the change by which a parent remembers a session that asks for its children; none if it does already."""
+def _with_agent(parent: Plan, agent: LimitedAgent) -> tuple[AnyChange, ...]:
+    """Return the change by which a parent remembers an agent that asks for its children; none if it does already."""
     subplans = parent.subplans
-    if subplans is None or session_id in subplans.agents:
+    if subplans is None or agent.session_id in subplans.agents or agent in subplans.limited:
         return ()
-    agents = (*subplans.agents, session_id)[-limits.AGENTS_REMEMBERED_MAX :]
-    return (RowChanged(parent, replace(parent, subplans=replace(subplans, agents=agents))),)
+    if agent.abilities.is_any:
+        grown = replace(subplans, agents=(*subplans.agents, agent.session_id)[-limits.AGENTS_REMEMBERED_MAX :])
+    else:
+        grown = replace(subplans, limited=(*subplans.limited, agent)[-limits.LIMITED_AGENTS_MAX :])
+    return (RowChanged(parent, replace(parent, subplans=grown)),)
 
 
-def _is_for_others(parent: Plan, child: Plan, origin: Origin) -> bool:
-    """Return True if the session failed this child a short while ago, and other agents may ask for it."""
-    if not child.errors or child.errors[-1].session_id != origin.session_id:
+def _can_start(state: State, agent: LimitedAgent, child: Plan) -> bool:
+    """Return True if an agent can do the phase in which it would start a ready child."""
+    if agent.abilities.is_any:
+        return True
+    action = state.actions.rows[child.action_name]
+    is_first = child.phase is Phase.STRATEGIZE and child.state is PlanState.QUEUED and not agent.straight
+    return _covers(agent.abilities, child, {action.strategy_actor if is_first else action.execution_actor})
+
+
+def _could_start(state: State, agent: LimitedAgent, child: Plan) -> bool:
+    """Return True if an agent can do the present phase of a child, or a later one.
+
+    Then it may be offered the child at some time, for instance after another agent has lost the lease.
+    """
+    if agent.abilities.is_any:
+        return True
+    action = state.actions.rows[child.action_name]
+    is_first = child.phase is Phase.STRATEGIZE and child.state is not PlanState.COMPLETE and not agent.straight
+    return _covers(agent.abilities, child, {action.execution_actor, *([action.strategy_actor] if is_first else ())})
+
+
+def _covers(abilities: Abilities, child: Plan, actors: set[str]) -> bool:
+    return abilities.cover(actors, child.labels, is_read_only=child.read_only)
+
+
+def _is_left_to_others(state: State, parent: Plan, child: Plan, origin: Origin) -> bool:
+    """Return True if the session failed this child a short while ago, and other agents that can do it may ask for
+    it.
+    """
+    if not child.errors or child.errors[-1].session_id != origin.session_id or parent.subplans is None:
         return False
-    has_others = parent.subplans is not None and any(each != origin.session_id for each in parent.subplans.agents)
     queued_at_ms = child.times[child.phase].queued_at_ms or 0
-    return has_others and origin.now_ms < queued_at_ms + limits.RETRY_HEAD_START_MS
+    if origin.now_ms >= queued_at_ms + limits.RETRY_HEAD_START_MS:
+        return False
+    return any(session_id != origin.session_id for session_id in parent.subplans.agents) or any(
+        other.session_id != origin.session_id and _could_start(state, other, child) for other in parent.subplans.limited
+    )
+
+
+def _is_for_others(state: State, parent: Plan, agent: LimitedAgent, origin: Origin) -> bool:
+    """Return True if the children of a parent are declared, and the agent can do none that is left.
+
+    A child that has failed for good is not left, because it needs an intervention first.
+    """
+    return parent.subplans is not None and not any(
+        origin.sees(child.projects) and _could_start(state, agent, child)
+        for child in children(state, parent)
+        if not is_finished(child) and child.state is not PlanState.ERRORED
+    )
 
 
 def _start_steps(state: State, child: Plan, command: StartReady, origin: Origin) -> list[Plan]:

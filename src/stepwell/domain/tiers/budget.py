@@ -3,7 +3,8 @@
 Hot is bounded by tokens, warm and cold by entries. Hot and warm together are bounded by the bytes that their bodies
 need of the arena. A tier that is over its bound demotes its least recently used fragments. If the arena is over its
 bound, the least recently used fragments of warm go to cold; when warm is empty, those of hot go to warm and on to cold,
-because a body that was not compressed yet needs as many bytes in warm as in hot.
+because a body that was not compressed yet needs as many bytes in warm as in hot. When hot is empty as well, the least
+recently used bodies of fragments with `keep` go to disk, as cold ones; these fragments are bounded by their number.
 
 Overflow demotes and never deletes. When cold has no room left, the step is refused with `TierFull`. A step that would
 move more than `MOVES_PER_STEP_MAX` fragments is refused with `StepTooLarge`, because it would stop the manager's loop
@@ -19,7 +20,7 @@ from msgspec.structs import replace
 from stepwell import limits
 from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import ArenaForecast, BodyTable
-from stepwell.domain.tiers.model import BELOW, COLD, HOT, WARM, FragmentRow, Tier, TierBudget
+from stepwell.domain.tiers.model import BELOW, COLD, HOT, WARM, FragmentRow, Tier, TierBudget, below
 from stepwell.domain.tiers.table import Key
 from stepwell.domain.verdict import Origin, RowChanged
 from stepwell.errors import StepTooLarge, TierFull
@@ -58,6 +59,7 @@ def enforce(
     some projects. Raises `TierFull` if cold is full, and `StepTooLarge` if too many fragments would move.
     """
     arriving = moves[protected].after if protected else None
+    require_kept_entries(state, budget, moves)
     step = _Step(state, moves, origin, protected, within)
     usage = step.usage
     while usage[HOT].tokens > budget.hot_tokens:
@@ -69,7 +71,7 @@ def enforce(
     if state.bodies.arena_bytes + (arriving.size if arriving else 0) > budget.live_bytes:
         arena = step.forecast_arena(state.bodies)
         while arena.arena_bytes > budget.live_bytes or usage[WARM].entries > budget.warm_entries:
-            step.demote_lru(WARM, HOT)
+            step.demote_lru(WARM, HOT, with_kept=True)
     if usage[COLD].entries > budget.cold_entries:
         raise TierFull(
             f"cold already holds its {plural(budget.cold_entries, 'entry', 'entries')}: delete some, or raise "
@@ -93,8 +95,22 @@ def relieve(state: State, wanted_bytes: int, origin: Origin) -> tuple[tuple[Frag
     while needed := arena.arena_bytes > target_bytes and cold.entries < budget.cold_entries:
         if len(step.moves) == limits.SWEEP_MOVES_MAX:
             break
-        step.demote_lru(WARM, HOT)
+        step.demote_lru(WARM, HOT, with_kept=True)
     return tuple(step.moves.values()), needed
+
+
+def require_kept_entries(state: State, budget: TierBudget, moves: Moves) -> None:
+    """Raise `TierFull` if there would be more fragments with `keep` than the budget allows. They are never moved."""
+    added = sum(
+        (change.after is not None and change.after.keep) - (change.before is not None and change.before.keep)
+        for change in moves.values()
+    )
+    if state.fragments.kept_entries + added > budget.kept_entries:
+        raise TierFull(
+            f"at most {plural(budget.kept_entries, 'fragment')} may be stored with keep: delete some, or raise "
+            "kept_entries",
+            kept_entries=budget.kept_entries,
+        )
 
 
 class _Step:
@@ -115,12 +131,13 @@ class _Step:
         self.usage = {tier: state.fragments.usage(tier) for tier in Tier}
         self._now_ms = origin.now_ms
         self._present = {tier: state.fragments.oldest(tier, within) for tier in BELOW}
+        self._kept = state.fragments.oldest_kept()
         self._arrived: dict[Tier, deque[FragmentRow]] = {tier: deque() for tier in Tier}
         self._arena: ArenaForecast | None = None
         for key, change in moves.items():
-            if change.before:
+            if change.before and not change.before.keep:
                 self.usage[change.before.tier].remove(change.before)
-            if change.after:
+            if change.after and not change.after.keep:
                 self.usage[change.after.tier].add(change.after)
                 if key != protected:
                     self._arrived[change.after.tier].append(change.after)
@@ -132,17 +149,24 @@ class _Step:
             _count_move(self._arena, change.before, change.after)
         return self._arena
 
-    def demote_lru(self, *tiers: Tier) -> None:
-        """Demote the least recently used fragment of the first of these tiers that has one."""
-        victim = next(filter(None, map(self._victim, tiers)))
-        lowered = replace(victim, tier=BELOW[victim.tier], placed_at_ms=self._now_ms)
+    def demote_lru(self, *tiers: Tier, with_kept: bool = False) -> None:
+        """Demote the least recently used fragment of the first of these tiers that has one.
+
+        With `with_kept`, if none has: move the body of the least recently used fragment with `keep` to disk.
+        """
+        victim = next(filter(None, map(self._victim, tiers)), None)
+        if victim is None:
+            assert with_kept
+            victim = next(entry.row for entry in self._kept if entry.row.key not in self.moves)
+        lowered = replace(victim, tier=below(victim), placed_at_ms=self._now_ms)
         # A fragment that falls through two tiers moves once, from the upper to the lowest, but behind the fragments
         # that left the tier between them before it.
         before = self.moves.pop(victim.key).before if victim.key in self.moves else victim
         self.moves[victim.key] = RowChanged(before, lowered)
-        self.usage[victim.tier].remove(victim)
-        self.usage[lowered.tier].add(lowered)
-        self._arrived[lowered.tier].append(lowered)
+        if not victim.keep:
+            self.usage[victim.tier].remove(victim)
+            self.usage[lowered.tier].add(lowered)
+            self._arrived[lowered.tier].append(lowered)
         if self._arena:
             _count_move(self._arena, victim, lowered)
         if len(self.moves) > limits.MOVES_PER_STEP_MAX:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, field
+from msgspec import Meta, Struct, field
 
 from stepwell import limits
 from stepwell.domain import replies
 from stepwell.domain.bounded_types import (
     Body,
     Cursor,
+    ExpirySpan,
+    ExpiryTime,
     FragmentId,
     Glob,
     Label,
@@ -31,11 +33,24 @@ from stepwell.domain.bounded_types import (
     UploadNumber,
 )
 from stepwell.domain.command_roots import Internal, Read, Write
-from stepwell.domain.tiers.model import Depth, Tier, TierBudget
+from stepwell.domain.tiers.model import Depth, Tier, TierBudget, Work
+
+
+class StoreOptions(Struct, frozen=True, array_like=True, gc=False):
+    """The options of a store that most stores do without.
+
+    `keep`, `expires_at_ms` and `expires_after_ms` become fields of the row. With `unique` nothing is stored if another
+    fragment of the project has an equal body: the reply names that fragment.
+    """
+
+    keep: bool = False
+    expires_at_ms: ExpiryTime | None = None
+    expires_after_ms: ExpirySpan | None = None
+    unique: bool = False
 
 
 class StoreFragment(Write[replies.FragmentPlaced], frozen=True):
-    """Insert a fragment, or replace its body, source, kind, tokens and metadata.
+    """Insert a fragment, or replace its body, source, kind, tokens, metadata and options.
 
     With `expected_revision` the store is refused with `Conflict` unless the fragment is at that revision; 0 means "must
     not exist". A fragment that is larger than its tier goes to a lower one, and the reply says so.
@@ -51,6 +66,8 @@ class StoreFragment(Write[replies.FragmentPlaced], frozen=True):
     detail_depth: Depth = 0
     metadata: Metadata = field(default_factory=dict[str, str])
     expected_revision: Revision | None = None
+    options: StoreOptions | None = None
+    work: Work | None = None
 
     @property
     def inline(self) -> tuple[int, ...]:
@@ -94,11 +111,26 @@ class DemoteFragment(Write[replies.FragmentPlaced], frozen=True):
 
 
 class DeleteFragment(Write[replies.FragmentRemoved], frozen=True):
-    """Delete a fragment. Its body goes too, unless another row refers to it."""
+    """Delete a fragment. Its body goes too, unless another row refers to it.
+
+    With `missing_ok` a fragment that does not exist is no error. An `expected_revision` is compared all the same.
+    """
 
     project: ProjectName
     fragment_id: FragmentId
     expected_revision: Revision | None = None
+    missing_ok: bool = False
+
+
+class RequireFragment(Write[replies.FragmentChecked], frozen=True):
+    """Refuse with `Conflict` unless a fragment is at a revision, 0 for "absent". It changes nothing.
+
+    It is a write so that it may stand in a transaction, whose other writes then happen only if it holds.
+    """
+
+    project: ProjectName
+    fragment_id: FragmentId
+    revision: Revision
 
 
 class EvictLru(Write[replies.FragmentsMoved], frozen=True):
@@ -117,6 +149,10 @@ class SweepStale(Write[replies.FragmentsMoved], frozen=True):
 
 class SweepIdle(Internal[replies.FragmentsMoved], frozen=True):
     """The same as `SweepStale`, sent by the manager from time to time: a revision only if a fragment moved."""
+
+
+class ExpireFragments(Internal[replies.FragmentsMoved], frozen=True):
+    """Delete the fragments that have expired, up to a bound. Sent by the manager as soon as there are any."""
 
 
 class RelieveArena(Internal[replies.FragmentsMoved], frozen=True):
@@ -166,4 +202,13 @@ class SetBudget(Write[replies.BudgetSet], frozen=True):
 
 
 TierRead = GetFragment | PeekFragment | CheckFragment | ListFragments | ListProjects | GetMetrics | LocateBodies
-TierWrite = StoreFragment | PromoteFragment | DemoteFragment | DeleteFragment | EvictLru | SweepStale | SetBudget
+TierWrite = (
+    StoreFragment
+    | PromoteFragment
+    | DemoteFragment
+    | DeleteFragment
+    | RequireFragment
+    | EvictLru
+    | SweepStale
+    | SetBudget
+)

@@ -31,7 +31,8 @@ from stepwell.domain.state import State
 from stepwell.domain.tiers.body_refs import digest_of, shared_size
 from stepwell.domain.tiers.commands import StoreFragment
 from stepwell.domain.tiers.model import COLD, HOT, NO_METADATA, WARM, FragmentRow, Tier
-from stepwell.domain.tiers.table import Demotion, FragmentEntry
+from stepwell.domain.tiers.table import Demotion
+from stepwell.domain.tiers.tier_index import FragmentEntry
 from stepwell.domain.verdict import Origin, RowChanged
 
 
@@ -67,7 +68,7 @@ def decide_stores(state: State, commands: Sequence[object], origin: Origin, room
     so that a later command with this body is not simple. Each row has the revision that the general path would give it.
     """
     table, bodies, budget = state.fragments, state.bodies, state.budget
-    now_ms, projects = origin.now_ms, origin.projects
+    now_ms, projects, writer = origin.now_ms, origin.projects, origin.writer
     run, first = StoreRun(), commands[0]
     if not isinstance(first, StoreFragment) or (project := table.interned_project(first.project)) is None:
         return run
@@ -85,6 +86,7 @@ def decide_stores(state: State, commands: Sequence[object], origin: Origin, room
             or command.project != project
             or (projects is not None and project not in projects)
             or command.tier is not HOT
+            or command.options is not None
             or (command.metadata and not is_small_metadata(command.metadata))
             or (name := command.fragment_id) in changed
         ):
@@ -122,7 +124,7 @@ def decide_stores(state: State, commands: Sequence[object], origin: Origin, room
         metadata, depth, tokens = command.metadata or NO_METADATA, command.detail_depth, command.tokens
         row = FragmentRow(
             project, name, command.source, kind, depth, tokens, size, digest, HOT, now_ms, created_at_ms, revision,
-            serial, metadata,
+            serial, metadata, writer if command.work is None else origin.writer_for(command.work),
         )  # fmt: skip
         run.rows.append(row)
     return run
@@ -137,7 +139,12 @@ def _may_create(command: StoreFragment) -> bool:
 def _may_replace(before: FragmentRow, command: StoreFragment) -> bool:
     """Return True if a store may come in place of a row: the row stays in hot, and has the expected revision."""
     expected = command.expected_revision
-    return before.tier is HOT and (expected is None or expected == before.revision)
+    return (
+        before.tier is HOT
+        and (expected is None or expected == before.revision)
+        and not before.keep
+        and before.expires_at_ms is None
+    )
 
 
 class _Overflow:

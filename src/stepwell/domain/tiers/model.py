@@ -14,7 +14,10 @@ from msgspec import Meta, Struct
 
 from stepwell import limits
 from stepwell.domain.bounded_types import (
+    ExpirySpan,
+    ExpiryTime,
     FragmentId,
+    Identifier,
     Label,
     Metadata,
     Positive,
@@ -71,6 +74,14 @@ class Fragment(Struct, frozen=True, kw_only=True):
     Without `tokens`, the client counts them. Without `project`, the client's default project is used. A `str` body is
     stored as UTF-8. `detail_depth` is the caller's own measure of how detailed
     the fragment is; it is stored and listed.
+
+    With `keep`, reads do not promote the fragment, and neither idleness nor a tier's budget moves or deletes it. It
+    takes no tokens of hot; without `tokens` they are estimated as a third of its bytes. It is meant for state that a
+    program reads by id: checkpoints, sessions, memories.
+
+    `expires_at_ms`, in milliseconds since 1970, is when the fragment expires: from that moment on it is absent. With
+    `expires_after_ms`, the store and each read move that time, so that it is at least so long after them. `peek` moves
+    nothing.
     """
 
     fragment_id: UncheckedId
@@ -81,6 +92,9 @@ class Fragment(Struct, frozen=True, kw_only=True):
     kind: UncheckedLabel = "text"
     detail_depth: Depth = 0
     metadata: Metadata = {}
+    keep: bool = False
+    expires_at_ms: ExpiryTime | None = None
+    expires_after_ms: ExpirySpan | None = None
 
     def __post_init__(self) -> None:
         # The order is from cheap to expensive. Most fragments have plain names and no metadata.
@@ -148,11 +162,43 @@ NO_METADATA: Final[dict[str, str]] = {}
 """The metadata of all rows that have none. One object is enough, because a row is never changed."""
 
 
+@checked
+class Work(Struct, frozen=True, array_like=True, gc=False):
+    """The plan, and perhaps the changeset, for which a caller stores a fragment, as the caller says it."""
+
+    plan_id: Identifier
+    changeset_id: Identifier | None = None
+
+
+class Writer(Struct, frozen=True, array_like=True, gc=False):
+    """The provenance of a fragment: who has stored its body.
+
+    The manager knows the session and its process from the operating system. `label` is the client's own name for
+    itself, and `work` what it said that it was doing. All fragments of a session with equal work share one object.
+    """
+
+    session_id: str
+    pid: int
+    label: str = ""
+    work: Work | None = None
+
+    def __str__(self) -> str:
+        name = f"{self.label} (process {self.pid})" if self.label else f"process {self.pid}"
+        if self.work is None:
+            return name
+        changeset = f", changeset {self.work.changeset_id}" if self.work.changeset_id else ""
+        return f"{name} for plan {self.work.plan_id}{changeset}"
+
+
 class FragmentRow(Struct, frozen=True, array_like=True, gc=False):
     """A fragment as the manager keeps it. A change of body, tier or metadata is a new row with the same key and serial.
 
     `revision` is that of the body: a move between tiers does not make a writer's `expected_revision` stale. `serial`
     grows with the order of creation, which pages follow. `placed_at_ms` is the time of the last move.
+
+    A row with `keep` counts against no tier. It is hot, with its body raw in the arena, or cold if the arena had no
+    room; it moves by request or for want of room only. `expires_at_ms` is when the fragment expires, unless a read
+    moves that time: with `expires_after_ms`, it expires so long after the last read at the earliest.
     """
 
     project: str
@@ -169,6 +215,10 @@ class FragmentRow(Struct, frozen=True, array_like=True, gc=False):
     revision: int
     serial: int
     metadata: dict[str, str]
+    writer: Writer | None = None  # None: stored by a version without it
+    keep: bool = False
+    expires_at_ms: int | None = None
+    expires_after_ms: int | None = None
 
     def __repr__(self) -> str:
         tokens, size = plural(self.tokens, "token"), plural(self.size, "byte")
@@ -186,11 +236,22 @@ class FragmentRow(Struct, frozen=True, array_like=True, gc=False):
         return ((self.digest, self.size),)
 
 
+def above(row: FragmentRow) -> Tier:
+    """Return the tier to which a fragment that is not hot is promoted."""
+    return HOT if row.keep else ABOVE[row.tier]
+
+
+def below(row: FragmentRow) -> Tier:
+    """Return the tier to which a fragment that is not cold is demoted."""
+    return COLD if row.keep else BELOW[row.tier]
+
+
 @checked
 class TierBudget(Struct, frozen=True, kw_only=True):
     """The bounds of the tiers, global to a runtime. No value means "unlimited".
 
-    `bodies_bytes` bounds the raw bytes of all bodies, wherever they are. `arena_bytes` bounds the shared memory for the
+    `kept_entries` bounds the fragments with `keep`, which are in no tier. `bodies_bytes` bounds the raw bytes of all
+    bodies, wherever they are. `arena_bytes` bounds the shared memory for the
     bodies of hot and warm. The times to live count from the last read or move. `promotion_threshold` is the number of
     reads in a tier after which a fragment is promoted.
     """
@@ -198,6 +259,7 @@ class TierBudget(Struct, frozen=True, kw_only=True):
     hot_tokens: Positive = limits.HOT_TOKENS
     warm_entries: Positive = limits.WARM_ENTRIES
     cold_entries: Positive = limits.COLD_ENTRIES
+    kept_entries: Positive = limits.KEPT_ENTRIES
     bodies_bytes: Positive = limits.BODIES_BYTES_MAX
     arena_bytes: Positive = limits.ARENA_BYTES
     hot_ttl_ms: Positive = limits.HOT_TTL_MS

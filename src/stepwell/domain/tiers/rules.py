@@ -8,7 +8,9 @@ commands. Lack of room never deletes a fragment: only a client's request and the
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import reduce
 from itertools import chain, islice
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -39,6 +41,7 @@ from stepwell.domain.tiers.commands import (
     DeleteFragment,
     DemoteFragment,
     EvictLru,
+    ExpireFragments,
     GetFragment,
     GetMetrics,
     ListFragments,
@@ -47,38 +50,63 @@ from stepwell.domain.tiers.commands import (
     PeekFragment,
     PromoteFragment,
     RelieveArena,
+    RequireFragment,
     SetBudget,
     StoreFragment,
+    StoreOptions,
     SweepIdle,
     SweepStale,
 )
-from stepwell.domain.tiers.model import ABOVE, BELOW, COLD, HOT, NO_METADATA, WARM, FragmentRow, Names, Tier, TierBudget
+from stepwell.domain.tiers.model import (
+    ABOVE,
+    BELOW,
+    COLD,
+    HOT,
+    NO_METADATA,
+    WARM,
+    FragmentRow,
+    Names,
+    Tier,
+    TierBudget,
+    above,
+    below,
+)
 from stepwell.domain.tiers.source_outline import stands_for_file
-from stepwell.domain.tiers.table import FragmentEntry, Key
+from stepwell.domain.tiers.table import Key
+from stepwell.domain.tiers.tier_index import FragmentEntry, Usage
 from stepwell.domain.verdict import Origin, RowChanged, Verdict, decides
-from stepwell.errors import Conflict, NotFound, OutOfScope, StepTooLarge, TierFull
+from stepwell.errors import Busy, Conflict, NotFound, OutOfScope, StepTooLarge, TierFull
+
+_NO_OPTIONS: Final = StoreOptions()
 
 
 @decides(StoreFragment)
 def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
     """Insert or replace a fragment, and demote what has to make room for it, in one step."""
     key = (command.project, command.fragment_id)
-    current = state.fragments.get(key)
+    entry = state.fragments.find(*key)
+    current = entry.row if entry else None
     kind = known_label(command.kind)
     if current is None or kind is None:  # the names of a fragment that exists are valid
         check(Names(command.project, command.fragment_id, command.kind))
     origin.require((command.project,))
     if command.metadata:
         check_metadata(command.metadata)
-    _require_revision(key, current, command.expected_revision)
+    expired = current if entry and entry.is_expired(origin.now_ms) else None
+    _require_revision(key, None if expired else current, command.expected_revision)
     digest, size = origin.resolve_body(command.body)
+    options = command.options or _NO_OPTIONS
+    if options.unique and (equal := _find_equal(state, key, digest, origin)):
+        return Verdict(_placed_reply(equal, Note.EQUAL_BODY))
     budget = state.budget
     # The sum is checked first, because `require_room` also has to find out if the body is new.
     if state.bodies.bytes + size > budget.bodies_bytes:
         state.bodies.require_room(((digest, size),), budget.bodies_bytes)
-    tier, note = _fitting_tier(budget, command.tier, command.tokens, size)
-    # Names that rows share are one object each. A replaced fragment keeps its time of creation and its serial.
+    tier, note = _fitting_tier(budget, command.tier, command.tokens, size, keep=options.keep)
+    # Names that rows share are one object each. A replaced fragment keeps its time of creation and its serial; one that
+    # has expired does not, because it is absent.
     revision = state.revision + 1
+    replaced = None if expired else current
     row = FragmentRow(
         project=state.fragments.interned_project(command.project) or command.project,
         fragment_id=current.fragment_id if current else command.fragment_id,
@@ -90,13 +118,20 @@ def store(state: State, command: StoreFragment, origin: Origin) -> Verdict:
         digest=digest,
         tier=tier,
         placed_at_ms=origin.now_ms,
-        created_at_ms=current.created_at_ms if current else origin.now_ms,
+        created_at_ms=replaced.created_at_ms if replaced else origin.now_ms,
         revision=revision,
-        serial=current.serial if current else state.fragments.serial_at(revision),
+        serial=replaced.serial if replaced else state.fragments.serial_at(revision),
         metadata=command.metadata or NO_METADATA,
+        keep=options.keep,
+        expires_at_ms=_expiry(options, origin.now_ms),
+        expires_after_ms=options.expires_after_ms,
+        writer=origin.writer_for(command.work),
     )
     inline = {digest: command.body} if isinstance(command.body, bytes) else {}
-    return Verdict(_placed_reply(row, note), place(state, current, row, origin), bodies=inline)
+    changes = place(state, current, row, origin)
+    if expired:
+        changes = (*changes[:-1], RowChanged(expired, None), RowChanged(None, row))
+    return Verdict(_placed_reply(row, note), changes, bodies=inline)
 
 
 @decides(GetFragment)
@@ -115,7 +150,7 @@ def _promote_if_due(state: State, entry: FragmentEntry, origin: Origin) -> tuple
     A reader is never refused because the tier above has no room: the fragment stays in its tier then.
     """
     row = entry.row
-    if row.tier is HOT or entry.accesses_since_move + 1 < state.budget.promotion_threshold:
+    if row.tier is HOT or row.keep or entry.accesses_since_move + 1 < state.budget.promotion_threshold:
         return ()
     if _fitting_tier(state.budget, ABOVE[row.tier], row.tokens, row.size)[1] is not Note.PLACED:
         return ()
@@ -139,7 +174,18 @@ def check_fragment(state: State, command: CheckFragment, origin: Origin) -> Verd
     entry = state.fragments.find(command.project, command.fragment_id)
     if entry is None:
         check(Names(command.project, command.fragment_id))
-    return Verdict(FragmentChecked(entry.row.revision if entry else None))
+    is_there = entry is not None and not entry.is_expired(origin.now_ms)
+    return Verdict(FragmentChecked(entry.row.revision if entry and is_there else None))
+
+
+@decides(RequireFragment)
+def require_fragment(state: State, command: RequireFragment, origin: Origin) -> Verdict:
+    """Refuse unless the fragment is at the revision, and change nothing."""
+    origin.require((command.project,))
+    entry = state.fragments.find(command.project, command.fragment_id)
+    row = None if entry is None or entry.is_expired(origin.now_ms) else entry.row
+    _require_revision((command.project, command.fragment_id), row, command.revision)
+    return Verdict(FragmentChecked(row.revision if row else None))
 
 
 @decides(PromoteFragment)
@@ -148,7 +194,7 @@ def promote(state: State, command: PromoteFragment, origin: Origin) -> Verdict:
     row = _find_entry(state, command.project, command.fragment_id, origin).row
     if row.tier is HOT:
         return Verdict(_placed_reply(row, Note.ALREADY_THERE))
-    tier, note = _fitting_tier(state.budget, ABOVE[row.tier], row.tokens, row.size)
+    tier, note = _fitting_tier(state.budget, above(row), row.tokens, row.size, keep=row.keep)
     if note is not Note.PLACED:
         return Verdict(_placed_reply(row, note))
     return Verdict(_placed_reply(replace(row, tier=tier), note), _move(state, row, tier, origin))
@@ -160,13 +206,19 @@ def demote(state: State, command: DemoteFragment, origin: Origin) -> Verdict:
     row = _find_entry(state, command.project, command.fragment_id, origin).row
     if row.tier is COLD:
         return Verdict(_placed_reply(row, Note.ALREADY_THERE))
-    below = BELOW[row.tier]
-    return Verdict(_placed_reply(replace(row, tier=below), Note.PLACED), _move(state, row, below, origin))
+    target = below(row)
+    return Verdict(_placed_reply(replace(row, tier=target), Note.PLACED), _move(state, row, target, origin))
 
 
 @decides(DeleteFragment)
 def delete(state: State, command: DeleteFragment, origin: Origin) -> Verdict:
-    """Delete a fragment, if its revision is the expected one."""
+    """Delete a fragment, if its revision is the expected one. With `missing_ok` it need not exist."""
+    if command.missing_ok:
+        origin.require((command.project,))
+        found = state.fragments.find(command.project, command.fragment_id)
+        if found is None or found.is_expired(origin.now_ms):
+            _require_revision((command.project, command.fragment_id), None, command.expected_revision)
+            return Verdict(FragmentRemoved(command.project, command.fragment_id, None))
     row = _find_entry(state, command.project, command.fragment_id, origin).row
     _require_revision(row.key, row, command.expected_revision)
     return Verdict(FragmentRemoved(row.project, row.fragment_id, row.tier), (RowChanged(row, None),))
@@ -176,8 +228,8 @@ def delete(state: State, command: DeleteFragment, origin: Origin) -> Verdict:
 def evict_lru(state: State, command: EvictLru, origin: Origin) -> Verdict:
     """Demote the least recently used fragments of the session's projects; delete them if the tier is cold."""
     victims = islice(state.fragments.oldest(command.tier, origin.projects), command.count)
-    below = BELOW.get(command.tier)
-    moves: Moves = {entry.row.key: _demotion(entry.row, below, origin) for entry in victims}
+    target = BELOW.get(command.tier)
+    moves: Moves = {entry.row.key: _demotion(entry.row, target, origin) for entry in victims}
     changes = enforce(state, state.budget, moves, origin, within=origin.projects)
     return Verdict(_moved_reply(changes, origin), changes)
 
@@ -213,17 +265,26 @@ def _sweep(state: State, origin: Origin) -> Verdict:
         (WARM, budget.warm_ttl_ms),
         (HOT, budget.hot_ttl_ms),
     ):
-        below = BELOW.get(tier)
+        target = BELOW.get(tier)
         for entry in table.oldest(tier, origin.projects):
             idle = entry.touched_at_ms + ttl_ms <= origin.now_ms
-            if not idle or room[below] <= 0 or len(moves) == limits.SWEEP_MOVES_MAX:
+            if not idle or room[target] <= 0 or len(moves) == limits.SWEEP_MOVES_MAX:
                 break
-            moves[entry.row.key] = _demotion(entry.row, below, origin)
-            room[below] -= 1
+            moves[entry.row.key] = _demotion(entry.row, target, origin)
+            room[target] -= 1
             if tier in room:
                 room[tier] += 1
     changes = tuple(moves.values())
     return Verdict(_moved_reply(changes, origin, more=len(moves) == limits.SWEEP_MOVES_MAX), changes)
+
+
+@decides(ExpireFragments)
+def expire_fragments(state: State, _command: ExpireFragments, origin: Origin) -> Verdict:
+    """Delete fragments that have expired. Until then they are in the table, and absent for every other command."""
+    keys = [*islice(state.fragments.expiry.due(origin.now_ms), limits.EXPIRED_PER_STEP_MAX)]
+    rows = [entry.row for key in keys if (entry := state.fragments.find(*key))]
+    changes = tuple(RowChanged(row, None) for row in rows)
+    return Verdict(_moved_reply(changes, origin, more=len(rows) == limits.EXPIRED_PER_STEP_MAX), changes)
 
 
 @decides(RelieveArena)
@@ -246,7 +307,8 @@ def list_fragments(state: State, command: ListFragments, origin: Origin) -> Verd
         command.limit,
         lambda entry: str(entry.row.serial),
         accepts=lambda entry: (
-            command.tier in {None, entry.row.tier}
+            not entry.is_expired(origin.now_ms)
+            and command.tier in {None, entry.row.tier}
             and (not stands_for_file(entry.row) if command.kind is None else command.kind == entry.row.kind)
             and matches(entry.row.source)
         ),
@@ -274,11 +336,16 @@ def metrics(state: State, _command: GetMetrics, origin: Origin) -> Verdict:
     of references are not kept by project.
     """
     hot, warm, cold = (_tier_usage(state, tier, origin.projects) for tier in Tier)
+    in_arena, on_disk = (usage.bytes for usage in state.fragments.kept_usage(origin.projects).values())
     if origin.projects is None:
         held, arena = state.bodies.bytes, state.bodies.arena_bytes
     else:
-        held, arena = hot.bytes + warm.bytes + cold.bytes, hot.bytes + warm.bytes
-    return Verdict(TierMetrics(hot, warm, cold, state.budget, held, arena))
+        arena = hot.bytes + warm.bytes + in_arena
+        held = arena + cold.bytes + on_disk
+    kept = reduce(Usage.plus, state.fragments.kept_usage(origin.projects).values())
+    return Verdict(
+        TierMetrics(hot, warm, cold, state.budget, held, arena, TierUsage(kept.entries, kept.tokens, kept.bytes))
+    )
 
 
 def _tier_usage(state: State, tier: Tier, projects: Collection[str] | None) -> TierUsage:
@@ -317,19 +384,51 @@ def _move(state: State, row: FragmentRow, tier: Tier, origin: Origin) -> tuple[F
     return place(state, row, replace(row, tier=tier, placed_at_ms=origin.now_ms), origin)
 
 
-def _demotion(row: FragmentRow, below: Tier | None, origin: Origin) -> FragmentChanged:
+def _demotion(row: FragmentRow, target: Tier | None, origin: Origin) -> FragmentChanged:
     """Return the change that demotes a fragment to the tier below, or deletes it if there is none."""
-    return RowChanged(row, replace(row, tier=below, placed_at_ms=origin.now_ms) if below else None)
+    return RowChanged(row, replace(row, tier=target, placed_at_ms=origin.now_ms) if target else None)
 
 
-def _fitting_tier(budget: TierBudget, tier: Tier, tokens: int, size: int) -> tuple[Tier, Note]:
+def _find_equal(state: State, key: Key, digest: bytes, origin: Origin) -> FragmentRow | None:
+    """Return another fragment of the project with a body, or None.
+
+    Raises `Busy` while the bodies of a large project are being indexed for its first store of this kind.
+    """
+    if digest not in state.bodies:
+        return None
+    project, fragment_id = key
+    index = state.fragments.fill_equal_bodies(project)
+    if index is None:
+        return None
+    if not index.is_complete:
+        raise Busy(f"the bodies of project {project!r} are being indexed for unique=True: send the request again")
+    entries = map(state.fragments.by_id(project).__getitem__, index.of(digest))
+    others = (
+        each.row for each in entries if each.row.fragment_id != fragment_id and not each.is_expired(origin.now_ms)
+    )
+    return next(others, None)
+
+
+def _expiry(options: StoreOptions, now_ms: int) -> int | None:
+    """Return the time at which a fragment that is stored now expires, if no read moves it; None for never.
+
+    It is never earlier than a read at this moment would make it.
+    """
+    if options.expires_after_ms is None:
+        return options.expires_at_ms
+    return max(options.expires_at_ms or 0, now_ms + options.expires_after_ms)
+
+
+def _fitting_tier(budget: TierBudget, tier: Tier, tokens: int, size: int, *, keep: bool = False) -> tuple[Tier, Note]:
     """Return the tier in which a fragment fits, at or below `tier`, and the reason if it is another one.
 
     A fragment that is larger than all of hot goes to warm, one that is larger than the arena to cold. No tier is
-    emptied in vain for it.
+    emptied in vain for it. A fragment with `keep` takes no tokens of hot, and is never warm.
     """
     if tier is not COLD and size > budget.live_bytes:
         return COLD, Note.LARGER_THAN_ARENA
+    if keep:
+        return (COLD if tier is COLD else HOT), Note.PLACED
     if tier is HOT and tokens > budget.hot_tokens:
         return WARM, Note.LARGER_THAN_HOT
     return tier, Note.PLACED
@@ -339,7 +438,7 @@ def _find_entry(state: State, project: str, fragment_id: str, origin: Origin) ->
     """Return a fragment's entry. Raises `OutOfScope` or `NotFound`."""
     origin.require((project,))
     entry = state.fragments.find(project, fragment_id)
-    if entry is None:
+    if entry is None or entry.is_expired(origin.now_ms):
         raise NotFound(f"project {project!r} has no fragment {fragment_id!r}", project=project, fragment_id=fragment_id)
     return entry
 

@@ -3,12 +3,14 @@
     entries      the fragments of each project by id
     LRU lists    the order of use, for each tier, over all projects and in each project
     usage        entries, tokens and bytes, for each tier, of all projects and of each project
+    kept         the same for the fragments with `keep`, which are in no tier's list and no tier's usage
+    expiry       the fragments that expire, by time
     files        the number of rows that stand for a file, for each tier, of all projects and of each project
     by_serial    the ids of each project in order of creation, for pages
 
 `swap` and its inverse `unswap` keep all of it up to date. No operation scans: victims come from the LRU lists, sums
 from counters, pages from a sorted index. A fragment is in exactly one tier, and a project exists as long as it has
-fragments.
+fragments. "Tier" means the list of a tier here: a fragment with `keep` has a list of its own for the place of its body.
 
 Besides the rows, an entry holds what reading changes: recency and access counts. These are in no row and have no
 revision. A durable manager writes them from time to time; `start_tracking_reads` and `drain_read_entries` tell it which
@@ -18,17 +20,20 @@ entries were read since.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import chain, islice
 from typing import Final
 
-from msgspec import Struct
 from sortedcontainers import SortedDict
 
-from stepwell.domain.tiers.lru import InnerLruList, LruList, LruNode
+from stepwell import limits
+from stepwell.domain.tiers.equal_bodies import EqualBodies
+from stepwell.domain.tiers.expiry import ExpiryOrder
+from stepwell.domain.tiers.lru import LruList
 from stepwell.domain.tiers.model import HOT, WARM, FragmentRow, Tier, TierBudget
-from stepwell.domain.tiers.serial_index import SerialIndex
 from stepwell.domain.tiers.source_outline import FILE_KIND, stands_for_file
+from stepwell.domain.tiers.tier_index import KEPT_TIERS, FragmentEntry, ProjectIndex, TierIndex, Usage
 
 Key = tuple[str, str]
 
@@ -36,118 +41,6 @@ Demotion = tuple[FragmentRow, FragmentRow]
 """The row of a fragment before and after it moves to a lower tier."""
 
 _NONE: Final[Mapping[int, Sequence[Demotion]]] = {}
-
-
-class FragmentEntry(LruNode):
-    """A fragment in its tier: its row, its places in two LRU lists, and the counters that reading changes.
-
-    `access_count` counts all reads of the fragment, `accesses_since_move` those in its present tier, which promote it.
-    """
-
-    row: FragmentRow
-    tick: int  # the order of use over all lists: the larger, the later
-    touched_at_ms: int  # the later of arriving in the tier and being read there
-    last_accessed_ms: int
-    access_count: int = 0
-    accesses_since_move: int = 0
-
-
-class Usage(Struct, array_like=True):
-    """The sums of a tier: rows, their tokens, and the bytes of their bodies. Equal bodies count each time."""
-
-    entries: int = 0
-    tokens: int = 0
-    bytes: int = 0
-
-    def add(self, row: FragmentRow) -> None:
-        """Count a row that enters the tier."""
-        self.entries += 1
-        self.tokens += row.tokens
-        self.bytes += row.size
-
-    def remove(self, row: FragmentRow) -> None:
-        """Count a row that leaves the tier."""
-        self.entries -= 1
-        self.tokens -= row.tokens
-        self.bytes -= row.size
-
-    def plus(self, other: Usage) -> Usage:
-        """Return the sum of two usages."""
-        return Usage(self.entries + other.entries, self.tokens + other.tokens, self.bytes + other.bytes)
-
-    def copy(self) -> Usage:
-        """Return a usage that the caller may change."""
-        return Usage(self.entries, self.tokens, self.bytes)
-
-
-class _TierIndex:
-    """One tier, of one project or of all: its order of use, its usage, and how many of its rows stand for a file."""
-
-    __slots__ = ("files", "lru", "usage")
-
-    def __init__(self, lru: LruList[FragmentEntry] | InnerLruList[FragmentEntry]) -> None:
-        self.lru = lru
-        self.usage = Usage()
-        self.files = 0
-
-    def append(self, entries: Sequence[FragmentEntry], added: int, tokens: int, size: int, files: int) -> None:
-        """Append entries, which are in no list, as the most recently used.
-
-        With them the tier has `added` more entries, and more tokens, bytes and rows that stand for a file.
-        """
-        usage = self.usage
-        usage.entries += added
-        usage.tokens += tokens
-        usage.bytes += size
-        self.files += files
-        self.lru.extend(entries)
-
-    def remove(self, entry: FragmentEntry) -> None:
-        """Remove an entry, in a way that `put_back` can undo."""
-        self.usage.remove(entry.row)
-        self.files -= stands_for_file(entry.row)
-        self.lru.unlink(entry)
-
-    def demote(self, entry: FragmentEntry, below: _TierIndex) -> None:
-        """Move an entry to the index of the tier below, as the most recently used there. It cannot be undone."""
-        row, files = entry.row, stands_for_file(entry.row)
-        self.usage.remove(row)
-        below.usage.add(row)
-        self.files -= files
-        below.files += files
-        self.lru.unlink(entry)
-        below.lru.extend((entry,))
-
-    def put_back(self, entry: FragmentEntry) -> None:
-        """Undo `remove`: the entry has the place in the order of use that it had."""
-        self.usage.add(entry.row)
-        self.files += stands_for_file(entry.row)
-        self.lru.relink(entry)
-
-
-class _Project:
-    """The fragments of one project: by id, in their order of creation, and an index for each tier.
-
-    A dict for each project, and not one for all of them, saves a tuple of project and id for each fragment.
-    """
-
-    __slots__ = ("by_serial", "entries", "name", "tiers")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.entries: dict[str, FragmentEntry] = {}
-        # An index of ids and not of rows, so that replacing a row changes nothing.
-        self.by_serial = SerialIndex(_serial_in(self.entries))
-        self.tiers = {tier: _TierIndex(InnerLruList()) for tier in Tier}
-
-    def index_serials(self) -> None:
-        """Make the index of serials anew, for entries that were restored."""
-        self.by_serial = SerialIndex(_serial_in(self.entries), self.entries)
-
-
-def _serial_in(entries: Mapping[str, FragmentEntry]) -> Callable[[str], int]:
-    """Return a function from the id of a fragment to its serial. It refers to no project, so that it is in no cycle."""
-    return lambda fragment_id: entries[fragment_id].row.serial
 
 
 class FragmentTable:
@@ -161,8 +54,10 @@ class FragmentTable:
         self.next_serial = 1  # the smallest serial that no fragment has had
         self._count = 0
         self._tick = 0
-        self._tiers = {tier: _TierIndex(LruList()) for tier in Tier}
-        self._projects: SortedDict[str, _Project] = SortedDict()
+        self._tiers = {tier: TierIndex(LruList()) for tier in Tier}
+        self._kept = {tier: TierIndex(LruList()) for tier in KEPT_TIERS}
+        self.expiry = ExpiryOrder()
+        self._projects: SortedDict[str, ProjectIndex] = SortedDict()
         # For `unswap`, since the last `forget_undo`: the entries that left, and the projects that lost their last
         # fragment. An empty project is deleted late, because undoing needs its indexes.
         self._removed: list[FragmentEntry] = []
@@ -230,13 +125,16 @@ class FragmentTable:
         old = self._remove_from_tier(self._projects[before.project].entries[before.fragment_id]) if before else None
         if old:
             self._removed.append(old)
+            self._note_body(before, after)
         if after is None:
             assert old
             self._unlist(old)
+            if old.row.expires_at_ms is not None:
+                self.expiry.set(old.row.key, None)
             return
         if old is None:
             self._serials.append(self.next_serial)
-            self.add((after,))
+            self._create(after)
             return
         self._tick += 1
         entry = FragmentEntry(
@@ -244,9 +142,25 @@ class FragmentTable:
         )
         self._projects[after.project].entries[after.fragment_id] = entry
         self._append_to_tier(entry)
+        if after.expires_at_ms is not None or old.row.expires_at_ms is not None:
+            self.expiry.set(after.key, entry.expires_at_ms)
+
+    def _create(self, row: FragmentRow) -> None:
+        """Insert the row of a new fragment as the most recently used."""
+        if row.keep:
+            self._tick += 1
+            entry = FragmentEntry(row, self._tick, row.placed_at_ms, row.created_at_ms)
+            self.next_serial = row.serial + 1
+            self._list(entry)
+            self._append_to_tier(entry)
+            self._note_body(None, row)
+        else:
+            self.add((row,))
+        if row.expires_at_ms is not None:
+            self.expiry.set(row.key, row.expires_at_ms)
 
     def add(self, rows: Sequence[FragmentRow], demotions: Mapping[int, Sequence[Demotion]] = _NONE) -> None:
-        """Insert rows, all of one project and tier, as the most recently used there.
+        """Insert rows, all of one project and tier, as the most recently used there. None has `keep` or expires.
 
         A row of a fragment that is in this tier already replaces the row of that fragment. `demotions` belong to the
         steps of rows, by the revision of these rows, and come before the row. Replacements and demotions cannot be
@@ -258,6 +172,7 @@ class FragmentTable:
         names: list[str] = []  # of new fragments
         # Local names and sums: this loop is a large part of a store on the fast path.
         entries, tick, tokens, size, files = project.entries, self._tick, 0, 0, 0
+        equal_bodies = project.equal_bodies
         for row in rows:
             for before, after in demotions.get(row.revision, ()) if demotions else ():
                 tick += 1
@@ -265,6 +180,8 @@ class FragmentTable:
             tick += 1
             fragment_id = row.fragment_id
             entry = entries.get(fragment_id)
+            if equal_bodies is not None:
+                equal_bodies.note(entry.row if entry else None, row)
             if entry is None:
                 entry = entries[fragment_id] = FragmentEntry(row, tick, row.placed_at_ms, row.created_at_ms)
                 names.append(fragment_id)
@@ -291,17 +208,22 @@ class FragmentTable:
 
     def unswap(self, before: FragmentRow | None, after: FragmentRow | None) -> None:
         """Undo `swap(before, after)`, which must be the latest that was neither undone nor accepted yet."""
+        self._note_body(after, before)
         if after:
             entry = self._remove_from_tier(self._projects[after.project].entries[after.fragment_id])
             self._tick -= 1
+            if after.expires_at_ms is not None:
+                self.expiry.set(after.key, None)
             if before is None:
                 self._unlist(entry)
                 self.next_serial = self._serials.pop()
         if before:
             entry = self._removed.pop()
             self._list(entry)
-            self._tiers[before.tier].put_back(entry)
-            self._projects[before.project].tiers[before.tier].put_back(entry)
+            for index in self._indexes(before):
+                index.put_back(entry)
+            if before.expires_at_ms is not None:
+                self.expiry.set(before.key, entry.expires_at_ms)
 
     def restore(self, entries: Sequence[FragmentEntry], next_serial: int, tick: int) -> None:
         """Fill an empty table with the entries of an earlier one, which are in the order of their use."""
@@ -311,6 +233,8 @@ class FragmentTable:
             project = self._projects.get(row.project) or self._add_project(row.project)
             project.entries[row.fragment_id] = entry
             self._append_to_tier(entry)
+            if row.expires_at_ms is not None:
+                self.expiry.set(row.key, entry.expires_at_ms)
         for project in self._projects.values():
             project.index_serials()
             self._count += len(project.entries)
@@ -340,8 +264,14 @@ class FragmentTable:
         row = entry.row
         if self._read is not None:
             self._read[row.key] = None
-        self._tiers[row.tier].lru.touch(entry)
-        self._projects[row.project].tiers[row.tier].lru.touch(entry)
+        if row.keep:
+            for index in self._indexes(row):
+                index.lru.touch(entry)
+        else:
+            self._tiers[row.tier].lru.touch(entry)
+            self._projects[row.project].tiers[row.tier].lru.touch(entry)
+        if row.expires_after_ms is not None:
+            self.expiry.set(row.key, entry.expires_at_ms)
 
     def count_reads(self, reads: Iterable[tuple[str, str, int]], now_ms: int) -> list[FragmentEntry]:
         """Count reads that were made while the fragments were hot: project, id and number of each.
@@ -351,6 +281,7 @@ class FragmentTable:
         """
         found: list[FragmentEntry] = []
         hot: list[FragmentEntry] = []
+        kept: list[FragmentEntry] = []
         hot_by_project: dict[str, list[FragmentEntry]] = {}
         tick, name, entries, hot_there = self._tick, "", self.by_id(""), hot
         for project, fragment_id, count in reads:
@@ -361,8 +292,12 @@ class FragmentTable:
                 continue
             found.append(entry)
             entry.access_count += count
-            entry.last_accessed_ms = now_ms
-            if entry.row.tier is HOT:
+            # A fragment whose expiry a read moves is read by request only. These reads were of what it replaced.
+            if entry.row.expires_after_ms is None:
+                entry.last_accessed_ms = now_ms
+            if entry.row.keep:
+                kept.append(entry)
+            elif entry.row.tier is HOT:
                 tick += 1
                 entry.tick = tick
                 entry.touched_at_ms = now_ms
@@ -374,6 +309,12 @@ class FragmentTable:
         for name, touched in hot_by_project.items():
             if touched:
                 self._projects[name].tiers[HOT].lru.touch_all(touched)
+        for entry in kept:
+            self._tick += 1
+            entry.tick = self._tick
+            entry.touched_at_ms = now_ms
+            for index in self._indexes(entry.row):
+                index.lru.touch(entry)
         if self._read is not None:
             self._read.update((entry.row.key, None) for entry in found)
         return found
@@ -410,6 +351,20 @@ class FragmentTable:
                 total = total.plus(project.tiers[tier].usage)
         return total
 
+    def kept_usage(self, projects: Collection[str] | None = None) -> dict[Tier, Usage]:
+        """Return the usage of the fragments with `keep`, by the tier of their bodies, of some projects or of all."""
+        if projects is None:
+            return {tier: self._kept[tier].usage.copy() for tier in KEPT_TIERS}
+        found = [self._projects[name] for name in projects if name in self._projects]
+        return {
+            tier: reduce(Usage.plus, (project.kept[tier].usage for project in found), Usage()) for tier in KEPT_TIERS
+        }
+
+    @property
+    def kept_entries(self) -> int:
+        """The number of fragments with `keep`, which the budget bounds."""
+        return sum(index.usage.entries for index in self._kept.values())
+
     def files(self, tier: Tier, projects: Collection[str] | None = None) -> int:
         """Return how many rows of a tier stand for a file, of some projects or of all. `usage` counts them, too."""
         if projects is None:
@@ -418,8 +373,10 @@ class FragmentTable:
 
     def has_room(self, row: FragmentRow, before: FragmentRow | None, budget: TierBudget) -> bool:
         """Return True if a row fits into its tier in place of `before`, without a demotion of another fragment."""
+        if row.keep:
+            return self.kept_entries + (before is None or not before.keep) <= budget.kept_entries
         usage = self._tiers[row.tier].usage
-        same = before is not None and before.tier is row.tier
+        same = before is not None and before.tier is row.tier and not before.keep
         if row.tier is HOT:
             return usage.tokens + row.tokens - (before.tokens if before and same else 0) <= budget.hot_tokens
         bound = budget.warm_entries if row.tier is WARM else budget.cold_entries
@@ -432,6 +389,10 @@ class FragmentTable:
         # Ticks are unique over all lists, so that merging by them gives the order of use over the projects.
         lists = [self._projects[name].tiers[tier].lru for name in projects if name in self._projects]
         return heapq.merge(*lists, key=lambda entry: entry.tick)
+
+    def oldest_kept(self, tier: Tier = HOT) -> Iterator[FragmentEntry]:
+        """Iterate over the fragments with `keep` whose bodies are in a tier, from the least recently used on."""
+        return iter(self._kept[tier].lru)
 
     def created_after(self, project: str, serial: int) -> Iterator[FragmentEntry]:
         """Iterate over a project's fragments in order of creation, beginning behind `serial`."""
@@ -452,17 +413,48 @@ class FragmentTable:
         project.tiers[before.tier].demote(entry, project.tiers[after.tier])
         entry.row, entry.tick, entry.touched_at_ms, entry.accesses_since_move = after, tick, after.placed_at_ms, 0
 
+    def equal_bodies(self, project: str) -> EqualBodies | None:
+        """Return the index of a project's bodies as it is, or None if no store has asked for it."""
+        found = self._projects.get(project)
+        return found.equal_bodies if found else None
+
+    def fill_equal_bodies(self, project: str) -> EqualBodies | None:
+        """Return the index of a project's bodies, after entering some more of them; None if there is no project.
+
+        It derives what is in the table already, so that no command sees a difference: a decider may call it.
+        """
+        found = self._projects.get(project)
+        if found is None:
+            return None
+        index = found.equal_bodies = found.equal_bodies or EqualBodies()
+        if not index.is_complete:
+            entries = [*islice(self.created_after(project, index.filled_to), limits.EQUAL_BODIES_ROWS_PER_STEP)]
+            index.fill(entry.row for entry in entries)
+            index.is_complete = len(entries) < limits.EQUAL_BODIES_ROWS_PER_STEP
+        return index
+
+    def _note_body(self, before: FragmentRow | None, after: FragmentRow | None) -> None:
+        """Have the index of bodies follow a change, if the project has one."""
+        row = after or before
+        project = self._projects.get(row.project) if row else None
+        if project is not None and project.equal_bodies is not None:
+            project.equal_bodies.note(before, after)
+
+    def _indexes(self, row: FragmentRow) -> tuple[TierIndex, TierIndex]:
+        """Return the two indexes in which a row is: that of all projects and that of its own."""
+        project, tier = self._projects[row.project], row.tier
+        return (self._kept[tier], project.kept[tier]) if row.keep else (self._tiers[tier], project.tiers[tier])
+
     def _append_to_tier(self, entry: FragmentEntry) -> None:
         row = entry.row
         files = int(stands_for_file(row))
-        self._tiers[row.tier].append((entry,), 1, row.tokens, row.size, files)
-        self._projects[row.project].tiers[row.tier].append((entry,), 1, row.tokens, row.size, files)
+        for index in self._indexes(row):
+            index.append((entry,), 1, row.tokens, row.size, files)
 
     def _remove_from_tier(self, entry: FragmentEntry) -> FragmentEntry:
         """Remove an entry from its tier only: the row that replaces it has the same place in the order of creation."""
-        row = entry.row
-        self._tiers[row.tier].remove(entry)
-        self._projects[row.project].tiers[row.tier].remove(entry)
+        for index in self._indexes(entry.row):
+            index.remove(entry)
         return entry
 
     def _list(self, entry: FragmentEntry) -> None:
@@ -483,6 +475,6 @@ class FragmentTable:
         if not project.by_serial:
             self._emptied.add(row.project)
 
-    def _add_project(self, name: str) -> _Project:
-        project = self._projects[name] = _Project(name)
+    def _add_project(self, name: str) -> ProjectIndex:
+        project = self._projects[name] = ProjectIndex(name)
         return project

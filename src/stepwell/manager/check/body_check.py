@@ -166,7 +166,16 @@ class BodyCheck:
             for receipt in self._state.receipts:
                 if receipt.digest in digests:
                     found.setdefault(receipt.digest, f"receipt {receipt.receipt_id}")
+            for serial, run in self._state.logs.entries.by_log.items():
+                for appended in run:
+                    if appended.digest in digests:
+                        found.setdefault(appended.digest, f"entry {appended.position} of log {self._log_name(serial)}")
         return found
+
+    def _log_name(self, serial: int) -> str:
+        """Return the project and the name of a log, or its serial if it is gone."""
+        log = self._state.logs.by_serial.get(serial)
+        return str(serial) if log is None else f"{log.key}"
 
 
 def _repeated(uploads: Iterable[int | None]) -> list[int]:

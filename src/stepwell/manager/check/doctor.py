@@ -14,6 +14,7 @@ import sqlite3
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +28,7 @@ from stepwell.domain.events import AnyEvent
 from stepwell.domain.machine import note_packed_bytes
 from stepwell.domain.state import State
 from stepwell.domain.tiers.model import Tier
-from stepwell.domain.tiers.table import Usage
+from stepwell.domain.tiers.tier_index import Usage
 from stepwell.errors import ProtocolError, StoreDamaged
 from stepwell.manager.check.body_check import BodyCheck
 from stepwell.protocol.codec import decode_from_manager, decode_results
@@ -291,13 +292,16 @@ class _Examination:
         for entry in contents.fragments:
             if entry.row.tokens < 1:
                 findings.add(f"fragment {entry.row.key} has {entry.row.tokens}")
-        query = "SELECT tier, count(*), sum(tokens), sum(size) FROM fragments GROUP BY tier"
-        sums = {tier: Usage(*values) for tier, *values in self._db.execute(query)}
-        for tier in Tier:
-            by_rows, by_table = state.fragments.usage(tier), sums.pop(tier, Usage())
+        query = "SELECT keep, tier, count(*), sum(tokens), sum(size) FROM fragments GROUP BY keep, tier"
+        sums = {(keep, tier): Usage(*values) for keep, tier, *values in self._db.execute(query)}
+        kept = state.fragments.kept_usage()
+        for keep, tier in product((0, 1), Tier):
+            by_rows = kept.get(tier, Usage()) if keep else state.fragments.usage(tier)
+            by_table = sums.pop((keep, tier), Usage())
             if by_rows != by_table:
-                findings.add(f"{tier} has {by_rows} by its rows, and {by_table} in the table")
-        for tier, by_table in sums.items():
+                name = f"{tier} (keep)" if keep else f"{tier}"
+                findings.add(f"{name} has {by_rows} by its rows, and {by_table} in the table")
+        for (_, tier), by_table in sums.items():
             findings.add(f"there is no tier {tier!r}, and it has {plural(by_table.entries, 'fragment')}")
 
     def _check_sessions(self, contents: StoreContents, state: State, findings: CheckFindings) -> None:

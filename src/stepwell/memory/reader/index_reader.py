@@ -47,6 +47,9 @@ from stepwell.protocol.fragment_index import (
 
 _BOOT: Final = time.CLOCK_BOOTTIME
 
+_NEVER: Final = -1
+"""A stamp that no slot has."""
+
 Key = tuple[str, str]
 """A project and the id of a fragment."""
 
@@ -81,6 +84,17 @@ class KnownRecord:
         self.row = record.row
         self.handle = handle = record.handle
         self.segment, self.start, self.end = handle.segment, handle.offset, handle.offset + handle.size
+
+    def looked_up_each_time(self, before: KnownRecord | None) -> KnownRecord:
+        """Return the record as one that is not right for as long as its slot stays as it is, because it expires.
+
+        It goes on with the accesses that this client has counted.
+        """
+        self.stamp = _NEVER
+        if before is not None and before.row.created_at_ms == self.row.created_at_ms:
+            self.access_count = max(self.access_count, before.access_count)
+            self.last_accessed_ms = max(self.last_accessed_ms, before.last_accessed_ms)
+        return self
 
     def count(self) -> None:
         """Add an access of this client, at the manager's time of its latest turn."""
@@ -232,7 +246,13 @@ def _look_up(index: _OpenIndex, key: Key, known_slot: int = 0) -> KnownRecord | 
         record = decode_record(encoded)
         if record.row.key != key:  # another name with the same hash, or that has the slot now
             return None
-        return index.remember(KnownRecord(key, words, at, read, record))
+        found = KnownRecord(key, words, at, read, record)
+        if (expires_at_ms := record.row.expires_at_ms) is None:
+            return index.remember(found)
+        # The manager's time never goes back; that of this process may be behind it, and the word in the index may be
+        # old.
+        is_there = max(words[NOW_MS], time.time_ns() // 1_000_000) < expires_at_ms
+        return index.remember(found.looked_up_each_time(index.known.get(key))) if is_there else None
     return None
 
 

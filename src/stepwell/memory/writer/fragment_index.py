@@ -27,7 +27,8 @@ from typing import Final
 from stepwell import limits
 from stepwell.domain.tiers.fast_path import StoreRun
 from stepwell.domain.tiers.model import HOT, FragmentRow
-from stepwell.domain.tiers.table import FragmentEntry, FragmentTable, Key
+from stepwell.domain.tiers.table import FragmentTable, Key
+from stepwell.domain.tiers.tier_index import FragmentEntry
 from stepwell.domain.verdict import AnyChange
 from stepwell.memory.writer.body_store import BodyStore
 from stepwell.memory.writer.index_cells import IndexCells
@@ -287,7 +288,8 @@ class FragmentIndex:
         """Return a fragment, the place of its body and its record, or None if it cannot be in the index."""
         project, fragment_id = key
         entry = self._fragments.find(project, fragment_id)
-        if entry is None or (row := entry.row).tier is not HOT:
+        # A read that moves the time of expiry has to be a request.
+        if entry is None or (row := entry.row).tier is not HOT or row.expires_after_ms is not None:
             return None
         handle = self._bodies.handles[row.digest]
         if handle.packed_bytes or handle.segment not in self._bodies.arena.segments:

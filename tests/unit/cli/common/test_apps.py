@@ -16,8 +16,10 @@ OPTIONS = frozenset({"--kinds", "--focus"})
 COMMANDS = (
     "assemble", "why", "diff", "eval", "serve", "workers", "ingest", "ask", "action create", "action list", "plan new",
     "plan list", "plan show", "plan subplans", "plan merge", "plan resolve", "plan record", "plan diff", "plan apply",
-    "plan rollback", "plan cancel", "plan retry", "plan revert", "status", "doctor", "backup",
+    "plan queue", "plan rollback", "plan cancel", "plan retry", "plan revert", "status", "doctor", "backup",
     "prove",
+    "log append", "log last", "log since", "log follow", "log pop", "log list", "log retain", "log clear", "log delete",
+    "pool create", "pool list", "pool resize", "pool delete",
 )  # fmt: skip
 
 
@@ -56,6 +58,7 @@ def imported(*arguments: str) -> set[str]:
         (["--version"], set()),
         (["dance"], set()),
         (["plan", "--help"], {"plan"}),
+        (["log", "--help"], {"log", "log.exit_codes"}),
         (["status", "--help"], {"status"}),
         (["plan", "new", "--help"], {"plan", "plan.new"}),
     ],
@@ -86,11 +89,11 @@ def test_help_of_every_command(command: str, capsys: pytest.CaptureFixture[str])
 def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     """A command that is missing above would not be looked at."""
     names = set()
-    for group in ([], ["plan"], ["action"]):
+    for group in ([], ["plan"], ["action"], ["log"], ["pool"]):
         assert main([*group, "--help"]) == 0
         rows = capsys.readouterr().out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
         names |= {" ".join([*group, row.split()[0]]) for row in rows if row.startswith("  ") and row[2] != " "}
-    assert names - {"plan", "action"} == {*COMMANDS}
+    assert names - {"plan", "action", "log", "pool"} == {*COMMANDS}
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,18 @@ def test_the_table(shell: Shell, client: sw.Client) -> None:
     assert "\x1b" not in told.out
 
 
+def test_labels(shell: Shell, client: sw.Client) -> None:
+    """They have a column if a plan has some, and one of them selects plans."""
+    plain, labelled = new(client), client.plans.use_action(ACTION, projects=["p"], labels=["gpu", "a"]).plan_id
+    assert ids(shell, "--label", "gpu") == [labelled]
+    assert "labels" not in shell("plan", "list", "--label", "none").out
+    told = shell("plan", "list")
+    assert "labels" in told.words
+    assert "strategize/queued 1 a, gpu" in told.words
+    assert ids(shell) == [plain, labelled]
+    assert "labels is malformed" in shell("plan", "new", ACTION, "--project", "p", "--label", "a b").err
+
+
 def test_more_than_a_page(shell: Shell, client: sw.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stepwell.limits.PAGE_ROWS_MAX", 2)
     plans = [new(client) for _ in range(5)]
@@ -64,4 +76,5 @@ def test_the_keys(shell: Shell, client: sw.Client) -> None:
         "version",
         "parent_plan_id",
         "rolled_back",
+        "labels",
     }

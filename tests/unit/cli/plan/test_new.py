@@ -33,6 +33,15 @@ def test_typed_arguments(shell: Shell, client: sw.Client) -> None:
         assert (told.code, f"give a {types[wrong[0]]}" in told.err) == (2, True)
 
 
+def test_labels(shell: Shell) -> None:
+    """Each once and in order; `plan show` has them."""
+    told = shell(
+        "plan", "new", ACTION, "--project", "p", "--json", "--label", "python", "--label", "gpu", "--label", "gpu"
+    )
+    assert told.json["plan.labels"] == ["gpu", "python"]
+    assert "labels gpu, python" in shell("plan", "show", str(told.json["plan.plan_id"])).words
+
+
 def test_validations(shell: Shell) -> None:
     """A command is split as a shell would."""
     told = shell("plan", "new", ACTION, "--project", "p", "--json", "--validate", "tests=pytest -k 'a b'")

@@ -44,6 +44,15 @@ def test_where_each_stands(shell: Shell, client: sw.Client) -> None:
     assert not {"\x1b", "\u202e"} & {*told.out}
 
 
+def test_labels(shell: Shell, client: sw.Client) -> None:
+    """What an agent has to be able to do for a child."""
+    parent = executing(client)
+    client.plans.declare_subplans(parent, [sw.subplan(ACTION, alias="a", labels=("gpu", "cuda"))])
+    _, child = lines_of(shell("plan", "subplans", parent).out)
+    assert child.endswith("strategize/queued, needs cuda, gpu")
+    assert shell("plan", "subplans", parent, "--json").json["children.0.labels"] == ["cuda", "gpu"]
+
+
 def test_what_is_merged(shell: Shell, client: sw.Client) -> None:
     """Children whose changes are in the parent, those in conflict with the path, and those whose conflict is over."""
     parent = executing(client)
@@ -90,7 +99,7 @@ def test_the_keys(shell: Shell, client: sw.Client) -> None:
     client.plans.declare_subplans(parent, [sw.subplan(ACTION, alias="a")])
     found = shell("plan", "subplans", parent, "--json").json
     assert found.keys() == {"plan_id", "subplans", "merged", "open_conflicts", "children"}
-    keys = "plan_id alias depends_on action_name phase state attempt lease error is_merged conflicts children"
+    keys = "plan_id alias depends_on action_name phase state attempt lease error is_merged conflicts labels children"
     assert found.keys("children.0") == {*keys.split()}
 
 

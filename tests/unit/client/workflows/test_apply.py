@@ -41,13 +41,13 @@ def client(runtime: LocalRuntime) -> Iterator[sw.Client]:
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when somebody waits for an event."""
-    is_waiting, await_event = threading.Event(), plan_wait._wait_for_event
+    is_waiting, await_event = threading.Event(), plan_wait.wait_for_event
 
     def noting(watch: sw.Watch | None, plan_id: str, seconds: float) -> None:
         is_waiting.set()
         await_event(watch, plan_id, seconds)
 
-    monkeypatch.setattr(plan_wait, "_wait_for_event", noting)
+    monkeypatch.setattr(plan_wait, "wait_for_event", noting)
     return is_waiting
 
 

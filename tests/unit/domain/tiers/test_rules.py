@@ -26,7 +26,8 @@ from stepwell.domain.tiers.commands import (
     SweepStale,
 )
 from stepwell.domain.tiers.model import Tier, TierBudget
-from stepwell.domain.tiers.table import FragmentEntry, FragmentTable
+from stepwell.domain.tiers.table import FragmentTable
+from stepwell.domain.tiers.tier_index import FragmentEntry
 from stepwell.errors import Conflict, InvalidArgument, NotFound, OutOfScope, StepTooLarge, TierFull
 from tests.support.domain.world import NOON_MS, World, image
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from stepwell import limits
-from stepwell.domain.tiers.commands import DeleteFragment, StoreFragment
+from stepwell.domain.tiers.commands import DeleteFragment, DemoteFragment, GetFragment, StoreFragment, StoreOptions
+from stepwell.domain.verdict import Origin
 from stepwell.memory.reader import index_reader
 from stepwell.memory.reader.index_reader import IndexReader
 from stepwell.memory.reader.mappings import Mappings
@@ -300,3 +301,105 @@ class _InterruptedWords:
             if self._looks == 2:
                 self._deed()
         return int(self._words[at])
+
+
+class TestExpiry:
+    """A fragment is absent from the moment it expires, whether or not the manager has deleted it already."""
+
+    @staticmethod
+    def stored(harness: IndexHarness, options: StoreOptions) -> None:
+        harness.store("a", options=options)
+        harness.open("a")
+
+    def test_from_that_moment_on(self, harness: IndexHarness) -> None:
+        """By the clock of the reader, which the manager need not have told anything."""
+        self.stored(harness, StoreOptions(expires_at_ms=2_000))
+        harness.clock.wall_ms = 1_999
+        assert harness.find("a") is not None
+        harness.clock.wall_ms = 2_000
+        assert harness.find("a") is None
+
+    def test_clock_of_the_reader_is_behind(self, harness: IndexHarness) -> None:
+        """The manager's time decides as well: its latest turn is in the index."""
+        self.stored(harness, StoreOptions(expires_at_ms=2_000))
+        harness.clock.wall_ms = 0
+        assert harness.find("a") is not None
+        harness.now_ms = 2_000
+        harness.publish()
+        assert harness.find("a") is None
+
+    def test_clock_goes_back(self, harness: IndexHarness) -> None:
+        """What the manager has called absent does not come back."""
+        self.stored(harness, StoreOptions(expires_at_ms=2_000))
+        harness.now_ms = harness.clock.wall_ms = 2_000
+        harness.publish()
+        harness.clock.wall_ms = 1_000
+        assert harness.find("a") is None
+
+    def test_moving_expiry_is_never_in_the_index(self, harness: IndexHarness) -> None:
+        """A read of it moves something, so that it is a request. The same after it has replaced one that was there."""
+        harness.store("b")
+        self.stored(harness, StoreOptions(expires_after_ms=10**6))
+        harness.open("b")
+        harness.work()
+        assert harness.find("a") is None
+        assert harness.find("b") is not None
+        harness.store("b", b"B", options=StoreOptions(keep=True, expires_after_ms=10**6))
+        harness.publish()
+        harness.do(GetFragment("p", "b"))
+        harness.work()
+        assert harness.find("b") is None
+
+    def test_known_record_of_a_fragment_that_expires_now(self, harness: IndexHarness) -> None:
+        """A record that is known from before does not hide that its fragment expires."""
+        stored(harness, "a")
+        assert harness.find("a") is not None
+        harness.store("a", b"A", options=StoreOptions(expires_at_ms=2_000))
+        harness.publish()
+        assert harness.find("a") is not None
+        harness.clock.wall_ms = 2_000
+        assert harness.find("a") is None
+        harness.store("a", b"again")
+        harness.publish()
+        assert harness.find("a") is not None
+
+    def test_accesses_grow(self, harness: IndexHarness) -> None:
+        """Each lookup decodes the record anew, and goes on with the accesses that were counted before."""
+        self.stored(harness, StoreOptions(expires_at_ms=2_000))
+        counts: list[int] = []
+        for _ in range(3):
+            found = harness.find("a")
+            assert found is not None
+            found.count()
+            counts.append(found.access_count)
+        assert counts == [2, 3, 4]
+
+    def test_accesses_begin_anew(self, harness: IndexHarness) -> None:
+        """A fragment that comes after one that has expired is another one."""
+        self.stored(harness, StoreOptions(expires_at_ms=2_000))
+        found = harness.find("a")
+        assert found is not None
+        found.count()
+        harness.clock.wall_ms = 2_000
+        store = StoreFragment("p", "a", b"A", 1, options=StoreOptions(expires_at_ms=3_000))
+        harness.owner.execute(store, Origin("session", 2_000))
+        harness.publish()
+        found = harness.find("a")
+        assert found is not None
+        assert found.access_count == 0
+
+    def test_deleted_slot_is_not_known(self, harness: IndexHarness) -> None:
+        """The stamp of an empty slot is none that a record has, known or not."""
+        self.stored(harness, StoreOptions(expires_at_ms=2_000))
+        assert harness.find("a") is not None
+        harness.do(DeleteFragment("p", "a"))
+        harness.publish()
+        assert harness.find("a") is None
+
+    def test_kept_fragment_is_read(self, harness: IndexHarness) -> None:
+        """It is hot, and takes no tokens there; on disk it is for the manager."""
+        self.stored(harness, StoreOptions(keep=True))
+        assert harness.read("a") == (harness.row("a"), b"a")
+        harness.do(DemoteFragment("p", "a"))
+        harness.publish()
+        assert harness.find("a") is None

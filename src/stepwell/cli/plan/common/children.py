@@ -46,6 +46,7 @@ class ChildNode(Struct, frozen=True):
     error: str | None
     is_merged: bool
     conflicts: tuple[ChildConflict, ...]
+    labels: tuple[str, ...] | None
     children: tuple[ChildNode, ...]
 
 
@@ -79,6 +80,7 @@ def _child_node(client: Client, parent: Plan, child: Child) -> ChildNode:
         conflicts=tuple(
             ChildConflict(each.path, each.state) for each in parent.conflicts if each.plan_id == child.plan_id
         ),
+        labels=plan.labels if plan else None,
         children=child_nodes(client, plan) if plan else (),
     )
 
@@ -98,8 +100,8 @@ def _add_branches(tree: Tree, children: Sequence[ChildNode], *, has_details: boo
 
 
 def _line(child: ChildNode) -> Text:
-    """Return the text of one child: alias, id, position, and the attempt, dependencies and merge if there is something
-    to say.
+    """Return the text of one child: alias, id, position, and the attempt, dependencies, labels and merge if there is
+    something to say.
     """
     line = Text(f"{child.alias}  ").append(child.plan_id, "dim").append("  ")
     if child.phase is None or child.state is None:
@@ -110,6 +112,8 @@ def _line(child: ChildNode) -> Text:
         line.append(f", attempt {child.attempt}")
     if child.depends_on:
         line.append(f", after {', '.join(child.depends_on)}", "dim")
+    if child.labels:
+        line.append(f", needs {', '.join(child.labels)}", "cyan")
     if child.is_merged:
         line.append(", merged", "green")
     if is_open := sum(each.state is ConflictState.OPEN for each in child.conflicts):

@@ -16,6 +16,7 @@ from stepwell.strategies.index.words.query import (
     ParsedQuery,
     parse_query,
 )
+from tests.support.measurement import untraced
 
 REPORT = """\
 Crash while parsing titles
@@ -127,8 +128,9 @@ def test_bounds() -> None:
     query = parse_query(long)
     assert len(query.weights) == limits.QUERY_TERMS_MAX
     assert len(query.paths) == len(query.dotted) == limits.QUERY_PLACES_MAX
-    for hard in ("a." * 20_000, "/" * 40_000, "a/" * 20_000, "`" * 40_000, "<!--" * 10_000, "at " * 20_000):
-        parse_query(hard)
+    with untraced():
+        for hard in ("a." * 20_000, "/" * 40_000, "a/" * 20_000, "`" * 40_000, "<!--" * 10_000, "at " * 20_000):
+            parse_query(hard)
 
 
 def test_some_of_the_terms() -> None:
