@@ -24,7 +24,11 @@ installed: dict[str, str] = {}  # by group, where it was installed in this run
 PARALLEL = f"--numprocesses={min((os.cpu_count() or 1) + 1, 8)}"
 
 # Tests that use no shared memory to speak of, and so may run beside tests that measure that of the whole machine.
-WITHOUT_MANAGER = ("tests/architecture", "tests/property/test_tokens.py")
+PURE = (
+    *("apply_queue", "changesets", "circuit_breaker", "fast_path", "incremental_index", "logs", "packing", "plans"),
+    *("prove", "receipts", "split", "strategies", "tasks", "tier_options", "tiers", "tokens", "trees"),
+)
+WITHOUT_MANAGER = ("tests/architecture", *(f"tests/property/test_{name}.py" for name in PURE))
 
 
 @nox.session
